@@ -1,0 +1,38 @@
+-- add: writes small records, all or none.
+-- KEYS     the list of include/keys.lua
+-- ARGV[1]  epoch         text   of the buffer, when the caller opened it
+-- ARGV[2]  lane          text   the caller's lane
+-- ARGV[3]  number        int    of this request on the lane
+-- ARGV[4]  open_number   int    lowest number of the lane whose reply never came, or 0
+-- ARGV[5]  schema_hash   text   of the records
+-- ARGV[6]  schema        text   the schema itself, or empty: the caller thinks it is known
+-- ARGV[7]  record_bytes  int    bytes of a record (mean)
+-- ARGV[8..]  payload     bytes  one for each record, 1 to 20,000
+-- Returns  each after the word what became of open_number: applied, never or -
+--   OK first last                     indices of the first and the last record
+--   SHUT                              the buffer is draining or shut
+--   NO_SCHEMA                         none is stored yet: send again with the full text
+--   SCHEMA                            the buffer has another one
+--   LIMIT what value n limit          an index or a counter would pass its last value
+--   DAMAGED key found expected        the stream holds entries that cannot be the buffer's
+--   GONE | FORGOTTEN | STALE          another epoch | lane not known | a late copy
+-- Writes   records, order, counters, config (schema), what eviction touches
+-- Publishes  wake, standby to waiters
+-- @include write
+local schema_hash, schema, record_bytes = ARGV[5], ARGV[6], ARGV[7]
+local n = #ARGV - 7
+
+local again, became, time = accept(true, false)
+if again then return again end
+local why = refusal(n, schema_hash, schema)
+if why then return reply('add', became, why, time) end
+
+local first = count('last') + 1
+local id = redis.call('XADD', records, '0-*', 'd', ARGV[8])
+if id ~= '0-' .. int(first) then -- somebody moved the stream's last id by hand
+  redis.call('XDEL', records, id)
+  return reply('add', became, {'DAMAGED', records, 'gave_id_' .. id, 'id_0-' .. int(first)}, time)
+end
+for i = 9, #ARGV do redis.call('XADD', records, '0-*', 'd', ARGV[i]) end
+written(n, schema_hash, schema, record_bytes)
+return reply('add', became, {'OK', int(first), int(first + n - 1)}, time)

@@ -1,0 +1,13 @@
+-- delete: no key of the buffer is left; every wait on it ends.
+-- KEYS     the list of include/keys.lua
+-- ARGV[1]  epoch         text   of the buffer, when the caller opened it
+-- Returns  each after a -
+--   OK                                gone
+--   GONE                              another epoch, or gone before
+-- Writes   every key
+-- Publishes  wake to every waiter; deleted to events
+-- @include erase
+if redis.call('HGET', config, 'epoch') ~= ARGV[1] then return {'GONE', '-'} end
+redis.call('DEL', none)
+erase()
+return {'OK', '-'}

@@ -1,0 +1,33 @@
+-- doctor: what the invariants are judged by, all at one moment. Reads only.
+-- KEYS     the list of include/keys.lua
+-- ARGV[1]  epoch         text   of the buffer, when the caller opened it
+-- Returns  each after a -
+--   OK name value…                    counters; xlen, last_id, and the size of each side key
+--   GONE                              another epoch
+-- @include keys
+if redis.call('HGET', config, 'epoch') ~= ARGV[1] then return {'GONE', '-'} end
+local out = redis.call('HGETALL', counters)
+table.insert(out, 1, 'OK')
+table.insert(out, 2, '-')
+local function fact(name, value)
+  out[#out + 1], out[#out + 2] = name, value
+end
+local stream = redis.call('EXISTS', records) == 1 and redis.call('XINFO', 'STREAM', records) or {}
+for i = 1, #stream, 2 do
+  if stream[i] == 'last-generated-id' then fact('last_id', stream[i + 1]) end
+end
+fact('xlen', redis.call('XLEN', records))
+fact('inbox', redis.call('EXISTS', inbox))
+fact('order', redis.call('ZCARD', order))
+fact('holes', redis.call('ZCARD', holes))
+fact('uses', redis.call('HLEN', uses))
+fact('parting_size', redis.call('SCARD', parting))
+fact('held', redis.call('HLEN', held))
+fact('holds', redis.call('ZCARD', holds))
+fact('lanes', redis.call('ZCARD', lanes))
+fact('requests', redis.call('HLEN', requests))
+fact('waiters', redis.call('ZCARD', waiters))
+fact('waiting', redis.call('HLEN', waiting))
+fact('capacity', redis.call('HGET', config, 'capacity'))
+fact('consume_after_n_samples', redis.call('HGET', config, 'consume_after_n_samples'))
+return out

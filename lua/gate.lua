@@ -1,0 +1,58 @@
+-- gate: lets large records in. Called twice in one MULTI, around native XADDs to `inbox`; refused, or lost, the adds do nothing.
+-- KEYS     the list of include/keys.lua
+-- ARGV[1]  epoch         text   of the buffer, when the caller opened it
+-- ARGV[2]  lane          text   the caller's lane
+-- ARGV[3]  number        int    of this request on the lane
+-- ARGV[4]  open_number   int    lowest number of the lane whose reply never came, or 0
+-- ARGV[5]  step          text   open or close
+-- ARGV[6]  schema_hash   text   of the records
+-- ARGV[7]  schema        text   the schema itself, or empty: the caller thinks it is known
+-- ARGV[8]  record_bytes  int    bytes of a record (mean)
+-- ARGV[9]  n             int    records that follow, 1 to 20,000
+-- Returns  each after the word what became of open_number: applied, never or -
+--   OPEN first last                   the way is open, for these indices (step open)
+--   OK first last                     they are in (step close; or a repeated number: they were in before)
+--   CLOSED                            it was not open (step close)
+--   SHUT                              the buffer is draining or shut
+--   NO_SCHEMA                         none is stored yet: send again with the full text
+--   SCHEMA                            the buffer has another one
+--   LIMIT what value n limit          an index or a counter would pass its last value
+--   DAMAGED key found expected        the stream holds entries that cannot be the buffer's
+--   GONE | FORGOTTEN | STALE          another epoch | lane not known | a late copy
+-- Writes   records (as inbox), order, counters, config (schema), what eviction touches
+-- Publishes  wake, standby to waiters
+-- @include write
+local step, schema_hash, schema, record_bytes, n = ARGV[5], ARGV[6], ARGV[7], ARGV[8], tonumber(ARGV[9])
+
+-- The answer is kept when the way opens: nothing between here and the close can fail, and a repeated number must not open it.
+local function open_gate()
+  local again, became, time = accept(true, false)
+  if again then return again end
+  local why = refusal(n, schema_hash, schema)
+  if why then return reply('gate', became, why, time) end
+  local answer = reply('gate', became, {'OK', int(count('last') + 1), int(count('last') + n)}, time)
+  redis.call('RENAME', records, inbox)
+  answer[1] = 'OPEN'
+  return answer
+end
+
+local function close_gate()
+  local refused = enter(epoch, true)
+  if refused then return refused end
+  if redis.call('EXISTS', inbox) == 0 then return {'CLOSED', '-'} end
+  redis.call('DEL', none)
+  redis.call('RENAME', inbox, records)
+  local time, first = now(), count('last') + 1
+  local newest = redis.call('XREVRANGE', records, '+', '-', 'COUNT', 1)[1][1]
+  if newest ~= '0-' .. int(first + n - 1) then -- somebody moved the stream's last id by hand
+    while #redis.call('XRANGE', records, '(0-' .. int(first - 1), '+', 'COUNT', 1) == 1 do
+      redis.call('XDEL', records, redis.call('XRANGE', records, '(0-' .. int(first - 1), '+', 'COUNT', 1)[1][1])
+    end
+    return reply('gate', '-', {'DAMAGED', records, 'gave_id_' .. newest, 'id_0-' .. int(first + n - 1)}, time)
+  end
+  written(n, schema_hash, schema, record_bytes)
+  return reply('gate', '-', {'OK', int(first), int(first + n - 1)}, time)
+end
+
+if step == 'open' then return open_gate() end
+return close_gate()

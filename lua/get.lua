@@ -1,0 +1,20 @@
+-- get: the bytes of records by index.
+-- KEYS     the list of include/keys.lua
+-- ARGV[1]  epoch         text   of the buffer, when the caller opened it
+-- ARGV[2..]  index       int    1 to 20,000 of them
+-- Returns  each after a -
+--   OK schema_hash payload…           a payload or false for each index
+--   DAMAGED key found expected        the stream of records is missing
+--   GONE                              another epoch
+-- @include fetch
+local epoch = ARGV[1]
+local refused = enter(epoch)
+if refused then return refused end
+local out, last = {'OK', '-', settings.schema_hash or ''}, count('last')
+for i = 2, #ARGV do
+  local index = tonumber(ARGV[i])
+  local stored = index <= last and redis.call('SISMEMBER', parting, ARGV[i]) == 0
+  local payloads = stored and fetch({ARGV[i]})
+  out[#out + 1] = payloads and payloads[1] or false
+end
+return out

@@ -1,0 +1,39 @@
+-- draw: the selectors. A new one is one function here, one class in redis_replay/samplers.py and one rule in the tests' model.
+-- @include live
+-- @include random
+local selectors = {}
+
+-- n different ranks: the first n places of a shuffle that is only made where it is looked at.
+local function different_ranks(n, size)
+  local moved, out = {}, {}
+  for i = 0, n - 1 do
+    local j = i + random_below(size - i)
+    out[i + 1] = moved[j] or j
+    moved[j] = moved[i] or i
+  end
+  return out
+end
+
+function selectors.Uniform(n, distinct)
+  local size, out = count('sampleable_size'), {}
+  local ranks = distinct and different_ranks(n, size) or nil
+  for i = 1, n do out[i] = live_at(ranks and ranks[i] or random_below(size)) end
+  return out
+end
+
+function selectors.Fifo(n)
+  return live_end(n, 1)
+end
+
+function selectors.Lifo(n)
+  return live_end(n, -1)
+end
+
+-- A batch never holds a record twice, except that of a uniform draw with replacement.
+local function is_distinct()
+  return settings.consume ~= nil or settings.sampler ~= 'Uniform(replacement=True)'
+end
+
+local function draw(n)
+  return selectors[settings.sampler:match('^%a+')](n, is_distinct())
+end

@@ -1,0 +1,24 @@
+-- evict: makes room. The oldest live records go first.
+-- @include live
+-- @include hold
+
+local function evict(n)
+  if n <= 0 then return end
+  bump('evicted', n)
+  if not settings.consume and redis.call('EXISTS', holes) == 0 and redis.call('EXISTS', held) == 0 then
+    local first = count('first') + n
+    bump('sampleable_size', -n)
+    set_count('first', first)
+    bump('storage_size', -redis.call('XTRIM', records, 'MINID', '0-' .. int(first)))
+    return
+  end
+  local indices = live_end(n, 1)
+  local first = tonumber(indices[n]) + 1
+  if settings.consume then unlive(indices) else bump('sampleable_size', -n) end
+  advance_first(math.max(first, count('first')))
+  drop(indices)
+end
+
+local function make_room()
+  evict(count('sampleable_size') + count('leased') - settings.capacity)
+end

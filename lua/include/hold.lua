@@ -1,0 +1,49 @@
+-- hold: what a draw took or still has to fetch keeps its bytes until the lane's next request, or for 60 s.
+-- @include state
+local HOLD_US = 60 * 1000000
+
+-- The bytes of records that have left go at once, or when the last hold on them ends (parting).
+local function drop(indices)
+  if redis.call('EXISTS', held) == 0 then
+    bump('storage_size', -delete_entries(indices))
+    return
+  end
+  local free, kept = {}, {}
+  for i, holders in ipairs(ask_many('HMGET', held, indices)) do
+    local list = holders and kept or free
+    list[#list + 1] = indices[i]
+  end
+  bump('storage_size', -delete_entries(free))
+  bump('parting', call_many('SADD', parting, kept))
+end
+
+local function hold(lane, indices, time)
+  local pairs_ = {}
+  for i, holders in ipairs(ask_many('HMGET', held, indices)) do
+    pairs_[2 * i - 1], pairs_[2 * i] = indices[i], int((holders or 0) + 1)
+  end
+  call_many('HSET', held, pairs_)
+  redis.call('ZADD', holds, int(time + HOLD_US), lane)
+end
+
+-- Ends a lane's hold on `indices`: those that nobody else holds and that have left lose their bytes.
+local function unhold(lane, indices)
+  if redis.call('ZREM', holds, lane) == 0 then return end
+  local ended, pairs_ = {}, {}
+  for i, holders in ipairs(ask_many('HMGET', held, indices)) do
+    if tonumber(holders or 1) > 1 then
+      pairs_[#pairs_ + 1], pairs_[#pairs_ + 2] = indices[i], int(holders - 1)
+    else
+      ended[#ended + 1] = indices[i]
+    end
+  end
+  call_many('HSET', held, pairs_)
+  call_many('HDEL', held, ended)
+  if redis.call('EXISTS', parting) == 0 then return end
+  local gone = {}
+  for i, left in ipairs(ask_many('SMISMEMBER', parting, ended)) do
+    if left == 1 then gone[#gone + 1] = ended[i] end
+  end
+  bump('parting', -call_many('SREM', parting, gone))
+  bump('storage_size', -delete_entries(gone))
+end

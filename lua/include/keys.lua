@@ -1,0 +1,20 @@
+-- keys: the names of KEYS, the same list in the same order for every script (redis_replay/_keys.py makes it).
+-- KEYS[1]   rr:{NAME}:config    hash    settings, format, epoch, schema, state, number of shutdowns
+-- KEYS[2]   rr:{NAME}:counters  hash    every counter, exact integers; the clock
+-- KEYS[3]   rr:{NAME}:records   stream  0-<index> -> d = the record's bytes
+-- KEYS[4]   rr:{NAME}:inbox     stream  `records` while large records go in, inside one MULTI only
+-- KEYS[5]   rr:{NAME}:order     zset    the live indices, in a buffer that consumes
+-- KEYS[6]   rr:{NAME}:holes     zset    indices taken out between `first` and `last`, in a buffer that does not
+-- KEYS[7]   rr:{NAME}:uses      hash    index -> times handed out, where consume_after_n_samples > 1
+-- KEYS[8]   rr:{NAME}:parting   set     indices out of the buffer whose bytes are kept for who was given them
+-- KEYS[9]   rr:{NAME}:held      hash    index -> number of holds on it
+-- KEYS[10]  rr:{NAME}:holds     zset    lane -> end of its hold, in microseconds
+-- KEYS[11]  rr:{NAME}:lanes     zset    lane -> time of its last request, in microseconds
+-- KEYS[12]  rr:{NAME}:requests  hash    lane -> its last number, and the answer to it
+-- KEYS[13]  rr:{NAME}:waiters   zset    lane -> its place in the line
+-- KEYS[14]  rr:{NAME}:waiting   hash    lane -> what it waits for
+-- KEYS[15]  rr:{NAME}:none      none    a key that is never there
+-- KEYS[16]  rr:{NAME}:events    channel state changes: open, draining, shut, deleted
+local config, counters, records, inbox, order, holes, uses, parting, held, holds, lanes, requests, waiters, waiting, none, events =
+  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12],
+  KEYS[13], KEYS[14], KEYS[15], KEYS[16]

@@ -1,0 +1,61 @@
+-- live: which indices may be drawn. One place knows both forms:
+--   `order` (a buffer that consumes): a zset of the live indices;
+--   a range (any other): first..last without `holes`, so that a ring needs no index at all.
+-- @include state
+
+-- The live index of rank r (0 is the oldest). Bisection: the smallest x with r + 1 live indices up to it.
+local function live_at(r)
+  if settings.consume then return redis.call('ZRANGE', order, r, r)[1] end
+  local low = count('first') + r
+  local high = low + redis.call('ZCARD', holes)
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    local before = redis.call('ZCOUNT', holes, '-inf', int(middle))
+    if middle - count('first') + 1 - before >= r + 1 then high = middle else low = middle + 1 end
+  end
+  return int(low)
+end
+
+-- n live indices from the oldest (step 1) or from the newest (step -1).
+local function live_end(n, step)
+  if settings.consume then
+    return redis.call(step > 0 and 'ZRANGE' or 'ZREVRANGE', order, 0, n - 1)
+  end
+  local out, free = {}, redis.call('ZCARD', holes) == 0
+  local index = step > 0 and count('first') or count('last')
+  while #out < n do
+    local text = int(index)
+    if free or not redis.call('ZSCORE', holes, text) then out[#out + 1] = text end
+    index = index + step
+  end
+  return out
+end
+
+local function is_live(index)
+  if settings.consume then return redis.call('ZSCORE', order, index) ~= false end
+  local number = tonumber(index)
+  return number >= count('first') and number <= count('last') and not redis.call('ZSCORE', holes, index)
+end
+
+-- `first` is the lowest index that eviction has not passed; holes below it mean nothing.
+local function advance_first(first)
+  if not settings.consume and redis.call('ZCARD', holes) > 0 then
+    redis.call('ZREMRANGEBYSCORE', holes, '-inf', int(first - 1))
+    while redis.call('ZREM', holes, int(first)) == 1 do first = first + 1 end
+  end
+  set_count('first', first)
+end
+
+-- Takes live indices out of the live set. Their bytes are another matter: see hold.lua.
+local function unlive(indices)
+  bump('sampleable_size', -#indices)
+  if settings.consume then
+    call_many('ZREM', order, indices)
+    if settings.consume > 1 then call_many('HDEL', uses, indices) end
+    return
+  end
+  local members = {}
+  for i, index in ipairs(indices) do members[2 * i - 1], members[2 * i] = index, index end
+  call_many('ZADD', holes, members)
+  advance_first(count('first'))
+end

@@ -1,0 +1,25 @@
+-- random: MRG32k3a (L'Ecuyer 1999), six 32-bit seeds from the client. Its products stay below 2^53, so doubles give the
+-- same digits on every server.
+local M1, M2 = 4294967087, 4294944443
+local seeds = {}
+
+local function seed_from(list, low)
+  for i = 1, 6 do seeds[i] = tonumber(list[low + i - 1]) end
+end
+
+-- A whole number from 0 to M1 - 1.
+local function next_random()
+  local a = (1403580 * seeds[2] - 810728 * seeds[1]) % M1
+  local b = (527612 * seeds[6] - 1370589 * seeds[4]) % M2
+  seeds[1], seeds[2], seeds[3] = seeds[2], seeds[3], a
+  seeds[4], seeds[5], seeds[6] = seeds[5], seeds[6], b
+  return (a - b) % M1
+end
+
+-- A whole number from 0 to n - 1, each exactly as likely: what would favour the first ones is drawn again.
+local function random_below(n)
+  local top = M1 - M1 % n
+  local x = next_random()
+  while x >= top do x = next_random() end
+  return x % n
+end

@@ -1,0 +1,67 @@
+-- open: creates the buffer, or compares the settings that the caller names with those it has, in one step.
+-- KEYS     the list of include/keys.lua
+-- ARGV[1]  epoch         text   for the buffer, if it is created
+-- ARGV[2]  format        text   number of the stored format
+-- ARGV[3]  mode          text   create (if it is not there), attach (it must be there), fresh (delete it first)
+-- ARGV[4..]  option      text   three for each setting: name, value, 1 where the caller named it
+-- Returns  each after a -
+--   OK what name value…               created or attached; the whole config
+--   NOT_FOUND                         nobody has created it (mode attach)
+--   MISMATCH name stored given…       settings that differ
+--   FORMAT found                      stored by another version; - if it has no format number
+--   DAMAGED key found expected        a key has another type, or is there without a config
+-- Writes   config, counters, records
+-- Publishes  open to events; in mode fresh what delete publishes
+-- @include erase
+local epoch, format, mode = ARGV[1], ARGV[2], ARGV[3]
+local TYPES = {'hash', 'hash', 'stream', 'stream', 'zset', 'zset', 'hash', 'set', 'hash', 'zset', 'zset', 'hash', 'zset', 'hash'}
+local ZERO = {'write_count', 'records_total', 'sampleable_size', 'storage_size', 'leased', 'hidden', 'parting', 'consumed',
+  'evicted', 'removed', 'sample_calls', 'samples_returned', 'last', 'notices', 'arrivals', 'lapsed', 'foreign', 'clock', 'clock_offset'}
+
+local function damage(there)
+  for i, kind in ipairs(TYPES) do
+    local found = redis.call('TYPE', KEYS[i]).ok
+    if found ~= 'none' and found ~= kind then return {'DAMAGED', '-', KEYS[i], 'is a ' .. found, 'a ' .. kind} end
+    if found ~= 'none' and not there then return {'DAMAGED', '-', KEYS[i], 'is there without a config', 'no key'} end
+  end
+end
+
+local function create()
+  local fields = {'epoch', epoch, 'format', format, 'state', 'open', 'drained', '0', 'shutdowns', '0'}
+  for i = 4, #ARGV, 3 do
+    fields[#fields + 1], fields[#fields + 2] = ARGV[i], ARGV[i + 1]
+  end
+  redis.call('HSET', config, unpack(fields))
+  redis.call('HSET', counters, 'first', 1)
+  for _, name in ipairs(ZERO) do redis.call('HSET', counters, name, 0) end
+  redis.call('XGROUP', 'CREATE', records, 'none', '0', 'MKSTREAM') -- an empty stream, without burning an index
+  redis.call('XGROUP', 'DESTROY', records, 'none')
+  redis.call('PUBLISH', events, 'open')
+end
+
+local function differences()
+  local found = redis.call('HGET', config, 'format')
+  if found ~= format then return {'FORMAT', '-', found or 'none'} end
+  local out = {'MISMATCH', '-'}
+  for i = 4, #ARGV, 3 do
+    local stored = redis.call('HGET', config, ARGV[i])
+    if ARGV[i + 2] == '1' and stored ~= ARGV[i + 1] then
+      out[#out + 1], out[#out + 2], out[#out + 3] = ARGV[i], stored or 'None', ARGV[i + 1]
+    end
+  end
+  return #out > 2 and out or nil
+end
+
+if mode == 'fresh' then erase() end
+local there = redis.call('EXISTS', config) == 1
+local wrong = damage(there)
+if wrong then return wrong end
+if not there and mode == 'attach' then return {'NOT_FOUND', '-'} end
+if not there then create() end
+local differ = there and differences()
+if differ then return differ end
+local out = redis.call('HGETALL', config)
+table.insert(out, 1, 'OK')
+table.insert(out, 2, '-')
+table.insert(out, 3, there and 'attached' or 'created')
+return out

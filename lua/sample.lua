@@ -1,0 +1,90 @@
+-- sample: checks, chooses, consumes and counts in one step; or joins the line and says what is missing.
+-- KEYS     the list of include/keys.lua
+-- ARGV[1]  epoch         text   of the buffer, when the caller opened it
+-- ARGV[2]  lane          text   the caller's lane
+-- ARGV[3]  number        int    of this request on the lane
+-- ARGV[4]  open_number   int    lowest number of the lane whose reply never came, or 0
+-- ARGV[5]  batch_size    int    records to draw
+-- ARGV[6]  min_items     int    records that must be there
+-- ARGV[7]  wait          0|1    join the line if they are not
+-- ARGV[8]  keep_place    0|1    a later poll of a wait that stands in the line
+-- ARGV[9]  poll_us       int    the waiter's longest time between polls, in microseconds
+-- ARGV[10] shutdowns     int    number of shutdowns when the wait began, or -1
+-- ARGV[11] channel       text   where the waiter listens
+-- ARGV[12..17] seed      int    six seeds of 32 bits
+-- Returns  each after the word what became of open_number: applied, never or -
+--   OK n live schema_hash flags indices uses payload…   n indices and their hand-outs (empty: not counted), each a text with
+--                                     spaces; flags: p payloads follow, l the last of a draining buffer, - not
+--   NOT_READY have need shutdowns turn_us    turn_us: when a turn ahead ends, or 0
+--   TOO_LARGE n record_bytes limit    the batch would be above the limit, in bytes
+--   SHUT                              the buffer is shut, or was since the wait began
+--   LAPSED                            the batch of this number was not fetched in time; its records stay consumed
+--   DAMAGED key found expected        a live record has no entry
+--   GONE | FORGOTTEN | STALE          another epoch | lane not known | a late copy
+-- Writes   order, uses, parting, held, holds, counters, waiters, waiting
+-- Publishes  wake, standby to waiters
+-- @include request
+-- @include use
+-- @include draw
+-- @include fetch
+local batch_size, min_items, wait, keep_place = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == '1', ARGV[8] == '1'
+local poll_us, shutdowns, channel = tonumber(ARGV[9]), tonumber(ARGV[10]), ARGV[11]
+local MAX_BATCH = 67108864 -- 64 MiB
+local SMALL = 4096 -- bytes; above it a payload costs less by XRANGE than through Lua (docs/benchmarks.md)
+seed_from(ARGV, 12)
+
+local function is_small()
+  return tonumber(settings.record_bytes) <= SMALL
+end
+
+local function answer(became, indices, live, last, counts, payloads)
+  local out = {'OK', became, int(#indices), live, settings.schema_hash, (payloads and 'p' or '') .. last,
+               table.concat(indices, ' '), table.concat(counts, ' ')}
+  for _, payload in ipairs(payloads or {}) do out[#out + 1] = payload end
+  return out
+end
+
+-- The same number again: the same records; those that were not kept are drawn again by the same seed, and not counted.
+local function repeated(words)
+  local n, live, last, indices, counts = tonumber(words[3]), words[4], words[5], {}, {}
+  for i = 6, #words do indices[i - 5] = words[i]:match('^%d+') end
+  if #indices == 0 and count('sampleable_size') >= n then indices = draw(n) end
+  local payloads = is_small() and fetch(indices) or nil
+  if #indices == 0 or (is_small() and not payloads) then return {'LAPSED', '-'} end
+  return answer('-', indices, live, last, counts, payloads)
+end
+
+local function not_ready(line, have, time)
+  local turn = turn_ahead(line, lane)
+  if wait then
+    join_line(lane, min_items, settings.consume and batch_size or 0, time + 3 * poll_us, turn, channel)
+  else
+    leave_line(lane)
+  end
+  return {'NOT_READY', int(have), int(min_items), settings.shutdowns, int(turn > 0 and turn - time or 0)}
+end
+
+local again, became, time = accept(false, keep_place)
+if again then return again[1] == 'OK' and repeated(again) or again end
+local function done(words)
+  leave_line(lane)
+  return reply('sample', became, words, time)
+end
+if is_shut(shutdowns) then return done({'SHUT'}) end
+local line = settings.consume and read_line(time) or {}
+local have = available(line, lane, settings.consume and batch_size or 0)
+if have < needed(min_items) then return reply('sample', became, not_ready(line, have, time), time) end
+
+local n = is_distinct() and math.min(batch_size, have) or batch_size
+if n * settings.record_bytes > MAX_BATCH then return done({'TOO_LARGE', int(n), settings.record_bytes, int(MAX_BATCH)}) end
+local indices, payloads, lost = draw(n), nil, nil
+if is_small() then payloads, lost = fetch(indices) end
+if lost then return done({'DAMAGED', records, 'has_no_entry_0-' .. lost, 'one_for_each_live_record'}) end
+
+local live = int(count('sampleable_size'))
+local words, counts = hand_out(lane, indices, is_small(), time)
+local last = settings.state == 'draining' and count('sampleable_size') == 0 and 'l' or '-'
+local kept = {'OK', int(n), live, last}
+for _, word in ipairs(words) do kept[#kept + 1] = word end
+done(kept)
+return answer(became, indices, live, last, counts, payloads)

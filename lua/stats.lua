@@ -1,0 +1,23 @@
+-- stats: every counter and the state, after what ran out was reclaimed.
+-- KEYS     the list of include/keys.lua
+-- ARGV[1]  epoch         text   of the buffer, when the caller opened it
+-- Returns  each after a -
+--   OK name value…                    counters as exact text; state, capacity, waiters, lanes, holds
+--   DAMAGED key found expected        the stream of records is missing
+--   GONE                              another epoch
+-- Writes   counters (clock), what a hold or a lane that ran out had kept
+-- @include request
+local refused = enter(epoch)
+if refused then return refused end
+redis.call('DEL', none)
+reclaim(now())
+commit()
+local out = redis.call('HGETALL', counters)
+table.insert(out, 1, 'OK')
+table.insert(out, 2, '-')
+local facts = {state = settings.state, capacity = int(settings.capacity), waiters = int(redis.call('ZCARD', waiters)),
+               lanes = int(redis.call('ZCARD', lanes)), holds = int(redis.call('ZCARD', holds))}
+for name, value in pairs(facts) do
+  out[#out + 1], out[#out + 2] = name, value
+end
+return out

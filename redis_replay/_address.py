@@ -1,0 +1,123 @@
+"""Where a buffer lives: a URL, a client or a server of the user's, as what our own connections are made with."""
+
+from typing import Any
+from urllib.parse import urlsplit
+
+import redis
+import redis.asyncio as aredis
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from redis_replay.exceptions import ArgumentError, ArgumentTypeError
+
+SCHEMES = "a URL: redis://, rediss://, unix:// or embedded://"
+SOCKET_SECONDS = 5.0
+CONNECT_SECONDS = 1.0
+
+# The user's settings that say where the server is and how to log in; the rest is ours to choose.
+_KEEP = (
+    "host", "port", "path", "db", "username", "password", "credential_provider", "socket_keepalive", "client_name",
+    "socket_keepalive_options", "socket_type", "server", "version", "server_type", "lua_modules", "client_class",
+)  # fmt: skip
+
+
+def _ours(kwargs: dict[str, Any]) -> dict[str, Any]:
+    kept = {k: v for k, v in kwargs.items() if k in _KEEP or k.startswith("ssl")}
+    kept.setdefault("client_name", "redis-replay")
+    if kept["client_name"] is None or "client_class" in kept:
+        kept.pop("client_name")
+    return kept | {
+        "protocol": 2,  # raw replies have one shape
+        "decode_responses": False,
+        "health_check_interval": 0,
+        "socket_timeout": SOCKET_SECONDS,
+        "socket_connect_timeout": CONNECT_SECONDS,
+    }
+
+
+class Address:
+    """A server's address. Pickles whole (its password included), except that of a fakeredis, which is in this process."""
+
+    def __init__(self, target: object) -> None:
+        """Takes a URL, a redis.Redis (fakeredis included, its asyncio kind too) or anything with a `url`.
+
+        Raises:
+            ArgumentError: the URL has an unknown scheme or cannot be read; the client decodes responses.
+            ArgumentTypeError: it is none of these.
+        """
+        self.url = target if isinstance(target, str) else getattr(target, "url", None)
+        if self.url is not None:
+            self._from_url(self.url)
+        elif isinstance(target, (redis.Redis, aredis.Redis)):
+            self._from_client(target)
+        else:
+            raise ArgumentTypeError(name="url", allowed=SCHEMES + ", a redis.Redis or an EmbeddedServer", found=target)
+
+    def _from_url(self, url: str) -> None:
+        try:
+            pool = redis.ConnectionPool.from_url(url)
+        except ValueError as error:
+            raise ArgumentError(name="url", allowed=f"{SCHEMES} ({error})", found=without_password(url)) from None
+        self.kind = pool.connection_class.__name__
+        self.kwargs = _ours(pool.connection_kwargs)
+
+    def _from_client(self, client: Any) -> None:
+        pool = client.connection_pool
+        if pool.connection_kwargs.get("decode_responses"):
+            raise ArgumentError(name="decode_responses", allowed="False in the client given as url", found=True)
+        self.kind = pool.connection_class.__name__
+        self.kwargs = _ours(pool.connection_kwargs)
+
+    @property
+    def fake(self) -> bool:
+        """Whether it is a fakeredis."""
+        return self.kind.startswith("Fake")
+
+    @property
+    def db(self) -> int:
+        """The database number."""
+        return int(self.kwargs.get("db") or 0)
+
+    def __str__(self) -> str:
+        if self.fake:
+            return "fakeredis"
+        where = self.kwargs.get("path") or f"{self.kwargs.get('host', 'localhost')}:{self.kwargs.get('port', 6379)}"
+        return f"{where}/{self.db}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self.fake:
+            raise TypeError("a buffer on fakeredis lives in this process: pass it to threads, not to other processes")
+        return self.__dict__
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Address":
+        return self
+
+    def pool(self) -> redis.ConnectionPool:
+        """A pool of connections for one process. Nothing is ever sent again by the client library."""
+        kwargs = self.kwargs | {"retry": Retry(NoBackoff(), 0), "retry_on_error": []}
+        return redis.ConnectionPool(connection_class=self._class(redis.connection, ""), max_connections=4096, **kwargs)
+
+    def async_pool(self) -> aredis.ConnectionPool:
+        """The same for asyncio."""
+        kwargs = self.kwargs | {"retry": AsyncRetry(NoBackoff(), 0), "retry_on_error": []}
+        kind = self._class(aredis.connection, "Async")
+        if self.fake:
+            kwargs["client_class"] = aredis.Redis
+        return aredis.ConnectionPool(connection_class=kind, max_connections=4096, **kwargs)
+
+    def _class(self, module: Any, prefix: str) -> Any:
+        if self.fake:
+            from fakeredis._clients import _async, _sync  # noqa: PLC0415, PLC2701 - only where the user brought it
+
+            return _async.FakeAsyncRedisConnection if prefix else _sync.FakeRedisConnection
+        return getattr(module, self.kind)
+
+
+def without_password(url: str) -> str:
+    """The URL with its password blotted out."""
+    try:
+        parts = urlsplit(url)
+        return url.replace(f":{parts.password}@", ":***@") if parts.password else url
+    except ValueError:
+        return "***"

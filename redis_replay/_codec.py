@@ -1,0 +1,379 @@
+"""Records to bytes and back, column by column: one strided copy per leaf, whatever the number of records.
+
+Nothing here is ever unpickled, and no bytes can make the decoder run code: a leaf is either a copy of raw values under
+a checked dtype, UTF-8 text, or msgpack of plain values.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from redis_replay import _columns, _plain, _schema
+from redis_replay import _tensors as tensors
+from redis_replay._schema import Layout, Schema, Slot, path_text
+from redis_replay.exceptions import ArgumentError, ArgumentTypeError, RecordDecodeError, SchemaError
+
+Array = np.ndarray[Any, "np.dtype[Any]"]
+
+
+class Rows:
+    """Encoded records: `schema`, their number by `len()`, and their bytes as `payloads` or `packed`."""
+
+    __slots__ = ("_heads", "_tails", "schema")
+
+    def __init__(self, schema: Schema, heads: Array, tails: list[bytes] | None) -> None:
+        self.schema = schema
+        self._heads = heads  # uint8 (n, head)
+        self._tails = tails  # the variable section of each record, if the schema has one
+
+    def __len__(self) -> int:
+        return len(self._heads)
+
+    @property
+    def sizes(self) -> list[int]:
+        """The bytes of each payload."""
+        head = self._heads.shape[1]
+        return [head] * len(self) if self._tails is None else [head + len(tail) for tail in self._tails]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all payloads together."""
+        return int(self._heads.size) + sum(map(len, self._tails or ()))
+
+    @property
+    def largest(self) -> int:
+        """The bytes of the largest payload."""
+        return int(self._heads.shape[1]) + max(map(len, self._tails or (b"",)))
+
+    def payloads(self, lo: int = 0, hi: int | None = None) -> list[bytes]:
+        """The bytes of records `lo` to `hi` (as in a slice), one object for each."""
+        heads = _split(self._heads[lo:hi])
+        return heads if self._tails is None else [h + t for h, t in zip(heads, self._tails[lo:hi], strict=True)]
+
+    def packed(self, prefix: bytes, suffix: bytes, lo: int = 0, hi: int | None = None) -> bytes:
+        """For each record of `lo` to `hi`: `prefix`, its payload as a RESP bulk string, `suffix`; all in one string."""
+        heads = self._heads[lo:hi]
+        size = heads.shape[1]
+        if self._tails is not None:
+            return _pack_each(self.payloads(lo, hi), prefix, suffix)
+        before, after = b"%b$%d\r\n" % (prefix, size), b"\r\n" + suffix
+        if size >= _schema.LARGE:
+            return _pack_large(heads, before, after)
+        return _pack_columns(heads, before, after)
+
+
+def encode_record(record: Any, schema: Schema | None) -> Rows:
+    """One record as Rows of length 1.
+
+    Args:
+        record: a dict (nested dicts with str keys) of leaves without batch dimension, or a TensorDict.
+        schema: the buffer's schema, or None if the record is the first.
+
+    Raises:
+        ArgumentTypeError: the record is neither a dict nor a TensorDict.
+        SchemaError: a leaf cannot be stored, or the record does not fit the schema; it names path and both sides.
+    """
+    if not isinstance(record, dict) and not tensors.is_tensordict(record):
+        raise ArgumentTypeError(name="record", allowed="a dict or a TensorDict", found=type(record).__name__)
+    root, columns = _columns.of_records([record], "record")
+    return _encode(root, 1, columns, schema)
+
+
+def encode_batch(batch: Any, schema: Schema | None) -> Rows:
+    """All records of a batch as Rows.
+
+    Args:
+        batch: a dict whose leaves have a leading batch dimension n (arrays, tensors, or lists of n values), or a
+            TensorDict of batch size [n, ...], or a list or tuple of n records as `encode_record` takes them.
+        schema: the buffer's schema, or None if these are the first records.
+
+    Raises:
+        ArgumentTypeError: the batch, or a record of the list, is something else.
+        ArgumentError: the batch has no record.
+        SchemaError: a leaf cannot be stored, leaves differ in their leading length, records of a list differ in a leaf
+            (shape, dtype, kind, or whether it is there), or the records do not fit the schema.
+    """
+    if tensors.is_lazy_stack(batch) and batch.batch_size:
+        batch = batch.unbind(0)  # its records may differ in shape, and here that is found and named
+    if isinstance(batch, list | tuple):
+        n = len(batch)
+        root, columns = _columns.of_records(_not_empty(batch, n), "batch")
+    elif isinstance(batch, dict) or tensors.is_tensordict(batch):
+        root, n, columns = _columns.of_batch(batch)
+        _not_empty(batch, n)
+    else:
+        raise _columns.not_data("batch", batch)
+    return _encode(root, n, columns, schema)
+
+
+def decode_batch(schema: Schema, payloads: Sequence[bytes], index: Sequence[int]) -> Any:
+    """The records as one dict of columns (or TensorDict of batch size [n]), in the order of `payloads`.
+
+    Arrays and tensors have shape (n, *shape) and their own writable memory. Python scalars become arrays of bool,
+    int64, float64 or complex128; text, bytes and objects become lists (in a TensorDict: NonTensorStack).
+
+    Args:
+        schema: what the records are.
+        payloads: the stored bytes of n records.
+        index: their n indices, for the error.
+
+    Raises:
+        RecordDecodeError: the bytes of a record are not a record of the schema; it names the first such index.
+    """
+    layout = schema.layout
+    cells = _cut(layout, payloads, index)
+    columns = _decode_fixed(layout, payloads, index)
+    for slot in layout.variable:
+        columns[slot.leaf.path] = _decode_cells(slot, cells[slot.order], index)
+    return _assemble(schema, columns, len(payloads), index)
+
+
+def decode_record(schema: Schema, payload: bytes, index: int) -> Any:
+    """One record, as `encode_record` took it: Python scalars with their own type, numpy scalars as arrays of shape ().
+
+    Raises:
+        RecordDecodeError: the bytes are not a record of the schema.
+    """
+    layout = schema.layout
+    cells = _cut(layout, [payload], [index])
+    columns = _decode_fixed(layout, [payload], [index])
+    for slot in layout.slots:
+        path = slot.leaf.path
+        if slot.leaf.kind == "python":
+            columns[path] = columns[path].item()
+        elif slot.wire is not None:
+            columns[path] = columns[path].reshape(slot.leaf.shape)
+        elif slot.leaf.kind in _schema.VARIABLE:
+            columns[path] = _decode_cells(slot, cells[slot.order], [index])[0]
+    return _assemble(schema, columns, None, [index])
+
+
+def _not_empty(batch: Any, n: int) -> Any:
+    if not n:
+        raise ArgumentError(name="batch", allowed="at least one record", found=n)
+    return batch
+
+
+def _encode(root: str, n: int, columns: list[_columns.Column], schema: Schema | None) -> Rows:
+    columns.sort(key=_path_and_kind)
+    leaves = tuple(leaf for leaf, _ in columns)
+    if schema is None or schema.leaves != leaves or schema.root != root:
+        found = _schema.build(root, leaves)
+        if schema is not None:
+            _schema.check(schema, found)
+        schema = found
+    layout = schema.layout
+    rows = np.empty(n, layout.dtype)
+    for slot, (_, values) in zip(layout.slots, columns, strict=True):
+        if slot.field:
+            _fill(rows[slot.field], slot, values)
+    tails = _encode_cells(layout, rows, [v for leaf, v in columns if leaf.kind in _schema.VARIABLE])
+    return Rows(schema, _as_bytes(rows, layout.head), tails)
+
+
+def _path_and_kind(column: _columns.Column) -> tuple[tuple[str, ...], str]:
+    return column[0].path, column[0].kind
+
+
+def _as_bytes(rows: Array, size: int) -> Array:
+    return rows.view(np.uint8).reshape(len(rows), size) if size else np.empty((len(rows), 0), np.uint8)
+
+
+def _fill(field: Array, slot: Slot, values: Any) -> None:
+    if isinstance(values, np.ndarray):
+        field[...] = values
+    elif slot.leaf.kind == "python":
+        try:
+            field[...] = np.array(values, slot.wire)
+        except OverflowError:
+            raise SchemaError(path=path_text(slot.leaf.path), expected="an int64", found="a larger int") from None
+    else:
+        for number, value in enumerate(values):
+            field[number] = value
+
+
+def _encode_cells(layout: Layout, rows: Array, columns: list[Any]) -> list[bytes] | None:
+    if not columns:
+        return None
+    cells = [_encode_column(slot, values) for slot, values in zip(layout.variable, columns, strict=True)]
+    sizes = np.array([list(map(len, column)) for column in cells], np.int64)
+    largest = layout.head + int(sizes.sum(axis=0).max())
+    if largest > _schema.MAX_RECORD:
+        raise _schema.too_large(largest)
+    rows["lengths"] = sizes.T
+    return cells[0] if len(cells) == 1 else [b"".join(parts) for parts in zip(*cells, strict=True)]
+
+
+def _encode_column(slot: Slot, values: Sequence[Any]) -> list[bytes]:
+    if slot.leaf.kind == "text":
+        return [value.encode("utf-8", "surrogatepass") for value in values]
+    if slot.leaf.kind == "bytes":
+        return list(values)
+    try:
+        return _plain.pack(values)
+    except ValueError as error:
+        raise SchemaError(path=path_text(slot.leaf.path), expected="plain values", found=str(error)) from None
+
+
+def _split(rows: Array) -> list[bytes]:
+    size = rows.shape[1]
+    if not size:
+        return [b""] * len(rows)
+    # A void scalar's Python value is its bytes, all of them: numpy cuts the list without a Python step for each record.
+    cut: list[bytes] = rows.view(f"V{size}").reshape(-1).tolist()
+    return cut
+
+
+def _pack_each(payloads: list[bytes], prefix: bytes, suffix: bytes) -> bytes:
+    after = b"\r\n" + suffix
+    return b"".join([part for p in payloads for part in (b"%b$%d\r\n" % (prefix, len(p)), p, after)])
+
+
+def _pack_large(rows: Array, before: bytes, after: bytes) -> bytes:
+    parts: list[bytes | memoryview] = []
+    for row in rows:
+        parts += (before, row.data, after)
+    return b"".join(parts)
+
+
+def _pack_columns(rows: Array, before: bytes, after: bytes) -> bytes:
+    n, size = rows.shape
+    start, end = len(before), len(before) + size
+    out = np.empty((n, end + len(after)), np.uint8)
+    out[:, :start] = np.frombuffer(before, np.uint8)
+    out[:, start:end] = rows
+    out[:, end:] = np.frombuffer(after, np.uint8)
+    return out.tobytes()
+
+
+def _cut(layout: Layout, payloads: Sequence[bytes], index: Sequence[int]) -> list[list[bytes]]:
+    """The bytes of each variable leaf in each record. Refuses payloads whose length is not what the record says."""
+    if not layout.variable:
+        if set(map(len, payloads)) - {layout.head}:
+            at, size = next((i, len(p)) for i, p in enumerate(payloads) if len(p) != layout.head)
+            raise RecordDecodeError(index=int(index[at]), reason=f"{size} bytes, expected {layout.head}")
+        return []
+    for at, payload in enumerate(payloads):
+        if len(payload) < layout.head:
+            reason = f"{len(payload)} bytes, expected at least {layout.head}"
+            raise RecordDecodeError(index=int(index[at]), reason=reason)
+    return _cut_cells(layout, payloads, index)
+
+
+def _cut_cells(layout: Layout, payloads: Sequence[bytes], index: Sequence[int]) -> list[list[bytes]]:
+    count = len(layout.variable)
+    joined = b"".join([payload[: 4 * count] for payload in payloads])
+    lengths = np.frombuffer(joined, "<u4").reshape(len(payloads), count).astype(np.int64)
+    ends = layout.head + lengths.cumsum(axis=1)
+    for at, (payload, end) in enumerate(zip(payloads, ends[:, -1].tolist(), strict=True)):
+        if len(payload) != end:
+            raise RecordDecodeError(index=int(index[at]), reason=f"{len(payload)} bytes, its lengths say {end}")
+    starts = ends - lengths
+    return [_slices(payloads, starts[:, k].tolist(), ends[:, k].tolist()) for k in range(count)]
+
+
+def _slices(payloads: Sequence[bytes], starts: list[int], ends: list[int]) -> list[bytes]:
+    return [payload[start:end] for payload, start, end in zip(payloads, starts, ends, strict=True)]
+
+
+def _decode_fixed(layout: Layout, payloads: Sequence[bytes], index: Sequence[int]) -> dict[tuple[str, ...], Any]:
+    """Every leaf of fixed size, as an array of its own. The payloads have been checked to hold at least the head."""
+    columns: dict[tuple[str, ...], Any] = {}
+    small = None
+    for slot in layout.slots:
+        if slot.wire is None:
+            continue
+        if slot.nbytes in (0, layout.head) or slot.nbytes >= _schema.LARGE or not payloads:
+            raw = _gather(layout, slot, payloads)
+        else:
+            small = _small(layout, payloads) if small is None else small
+            raw = small[slot.field]
+        columns[slot.leaf.path] = _own(raw, slot, index)
+    return columns
+
+
+def _small(layout: Layout, payloads: Sequence[bytes]) -> Array:
+    if layout.variable or layout.head > layout.small:
+        payloads = [payload[: layout.small] for payload in payloads]
+    return np.frombuffer(b"".join(payloads), layout.small_dtype)
+
+
+def _gather(layout: Layout, slot: Slot, payloads: Sequence[bytes]) -> Array:
+    """The column straight from the payloads, without a joined copy of them in between."""
+    out = np.ndarray((len(payloads), *slot.leaf.shape), slot.wire)  # np.empty would turn U0 into U1
+    if not slot.nbytes or not payloads:
+        return out
+    if slot.nbytes == layout.head and not layout.variable:
+        out.reshape(len(payloads), -1).view(f"V{slot.nbytes}")[:, 0] = payloads
+        return out
+    flat, end = out.reshape(-1).view(np.uint8).data, slot.offset + slot.nbytes
+    for at, payload in zip(range(0, out.nbytes, slot.nbytes), payloads, strict=True):
+        flat[at : at + slot.nbytes] = memoryview(payload)[slot.offset : end]
+    return out
+
+
+def _own(raw: Array, slot: Slot, index: Sequence[int]) -> Array:
+    """The column's values in native byte order, in memory of its own."""
+    if slot.leaf.dtype in ("|b1", "bool"):
+        flags: Array = raw != 0
+        return flags
+    native = _schema.native_dtype(raw.dtype.str)
+    own = raw if raw.flags.owndata and raw.dtype == native else np.array(raw, native, order="C")
+    if own.dtype.kind == "U" and own.nbytes:
+        bad = (own.reshape(len(own), -1).view(np.uint32) > sys.maxunicode).any(axis=1)
+        if bad.any():  # numpy would fail, or worse, when somebody looks at the element
+            reason = f"leaf {path_text(slot.leaf.path)!r}: not Unicode"
+            raise RecordDecodeError(index=int(index[int(bad.argmax())]), reason=reason)
+    return own
+
+
+def _decode_cells(slot: Slot, cells: list[bytes], index: Sequence[int]) -> list[Any]:
+    if slot.leaf.kind == "bytes":
+        return cells
+    out: list[Any] = []
+    try:
+        if slot.leaf.kind == "text":
+            out.extend(str(cell, "utf-8", "surrogatepass") for cell in cells)
+        else:
+            out.extend(_plain.unpack(cell) for cell in cells)
+    except ValueError as error:
+        reason = f"leaf {path_text(slot.leaf.path)!r}: {error}"
+        raise RecordDecodeError(index=int(index[len(out)]), reason=reason) from None
+    return out
+
+
+def _assemble(schema: Schema, columns: dict[tuple[str, ...], Any], n: int | None, index: Sequence[int]) -> Any:
+    """The tree of the columns: a batch of `n` records, or one record if `n` is None."""
+    tree: dict[str, Any] = {}
+    try:
+        for slot in schema.layout.slots:
+            if slot.leaf.kind == "empty" and not slot.leaf.path:
+                continue
+            if slot.leaf.kind != "batch":
+                _insert(tree, slot.leaf.path, _finish(schema.root, slot, columns, n))
+        if schema.root == "dict":
+            return tree
+        batches = [x for x in schema.leaves if x.kind == "batch"]
+        return tensors.make_tensordict(tree, [] if n is None else [n], batches)
+    except ValueError as error:
+        raise RecordDecodeError(index=int(index[0]) if len(index) else 0, reason=str(error)) from None
+
+
+def _insert(tree: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
+    for key in path[:-1]:
+        tree = tree.setdefault(key, {})
+    tree[path[-1]] = value
+
+
+def _finish(root: str, slot: Slot, columns: dict[tuple[str, ...], Any], n: int | None) -> Any:
+    kind = slot.leaf.kind
+    if kind == "empty":
+        return {}
+    value = columns[slot.leaf.path]
+    if kind == "torch":
+        return tensors.to_tensor(value, slot.leaf.dtype)
+    if root == "dict" or kind not in _schema.VARIABLE:
+        return value
+    return tensors.wrap_non_tensor(value) if n is None else tensors.stack_non_tensors(value)

@@ -1,0 +1,161 @@
+"""The only files that touch a socket are this one and _wakeup: it sends what is packed, and reads the replies.
+
+Nothing is sent twice here, except a script that the server did not know. A connection with an unread reply is closed.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from redis.exceptions import RedisError, ResponseError
+
+from redis_replay._address import Address
+from redis_replay._core import Core
+from redis_replay._faults import Translator
+from redis_replay._lua import load
+from redis_replay._requests import pack, pack_script
+from redis_replay._steps import Call, Pipe, ScriptMissingError
+
+FAULTS = (RedisError, OSError)
+
+
+def _load_command(verb: str) -> bytes:
+    return pack(b"SCRIPT", b"LOAD", load(verb).text.encode())
+
+
+def _missing(replies: Sequence[Any]) -> bool:
+    """Whether one of the replies, or of those inside an EXEC, says that a script is not loaded."""
+    flat = [*replies, *(replies[-1] if replies and isinstance(replies[-1], list) else ())]
+    return any(isinstance(reply, ScriptMissingError) for reply in flat)
+
+
+class _Exchange:
+    """What both kinds of connection know: how a step is packed, and what its replies mean."""
+
+    def __init__(self, address: Address, core: Core) -> None:
+        self.core = core
+        self.address = address
+        self.faults = Translator(core.name, str(address))
+
+    def packed(self, step: Call | Pipe) -> tuple[str, Sequence[bytes], int]:
+        """Name, bytes and number of replies of a step."""
+        if isinstance(step, Pipe):
+            return "pipeline", step.packed, step.replies
+        return step.verb, (pack_script(self.core, step.verb, step.args, step.packed, step.count),), 1
+
+    def translate(self, verb: str, replies: list[Any]) -> list[Any]:
+        """The server's refusals, in or out of an EXEC, as ours."""
+        for i, reply in enumerate(replies):
+            if isinstance(reply, Exception):
+                replies[i] = self.faults.refusal(verb, reply)
+            elif isinstance(reply, list) and any(isinstance(r, Exception) for r in reply):
+                replies[i] = [self.faults.refusal(verb, r) if isinstance(r, Exception) else r for r in reply]
+        return replies
+
+    @staticmethod
+    def result(step: Call | Pipe, replies: list[Any]) -> Any:
+        """What is sent back to the operation."""
+        if isinstance(step, Pipe):
+            return replies
+        if isinstance(replies[0], Exception):
+            raise replies[0]
+        return replies[0]
+
+
+class Connection(_Exchange):
+    """Sockets of one handle in one process, for threads."""
+
+    def __init__(self, address: Address, core: Core) -> None:
+        super().__init__(address, core)
+        self.pool = address.pool()
+
+    def run(self, step: Call | Pipe) -> Any:
+        """Sends a step and gives its result; loads a script that the server does not know.
+
+        Raises:
+            LostError, NotNowError, ReplayError.
+        """
+        verb, packed, count = self.packed(step)
+        replies = self._exchange(verb, packed, count, step.timeout)
+        if _missing(replies):
+            for needed in step.needs if isinstance(step, Pipe) else (step.verb,):
+                self._exchange("SCRIPT LOAD", (_load_command(needed),), 1, step.timeout)
+            if isinstance(step, Call):
+                replies = self._exchange(verb, packed, count, step.timeout)
+        return self.result(step, replies)
+
+    def _exchange(self, verb: str, packed: Sequence[bytes], count: int, timeout: float) -> list[Any]:
+        try:
+            connection = self.pool.get_connection()
+        except FAULTS as error:
+            raise self.faults.fault(verb, error) from error
+        try:
+            connection.send_packed_command(packed, check_health=False)
+            replies = [self._read(connection, timeout) for _ in range(count)]
+        except FAULTS as error:
+            connection.disconnect()
+            raise self.faults.fault(verb, error) from error
+        except BaseException:
+            connection.disconnect()
+            raise
+        finally:
+            self.pool.release(connection)
+        return self.translate(verb, replies)
+
+    @staticmethod
+    def _read(connection: Any, timeout: float) -> Any:
+        try:
+            return connection.read_response(timeout=timeout)
+        except ResponseError as error:
+            return error
+
+    def close(self) -> None:
+        """Closes every socket."""
+        self.pool.disconnect()
+
+
+class AsyncConnection(_Exchange):
+    """Sockets of one handle in one event loop. Its methods are those of Connection."""
+
+    def __init__(self, address: Address, core: Core) -> None:
+        super().__init__(address, core)
+        self.pool = address.async_pool()
+
+    async def run(self, step: Call | Pipe) -> Any:
+        """Sends a step and gives its result; loads a script that the server does not know."""
+        verb, packed, count = self.packed(step)
+        replies = await self._exchange(verb, packed, count, step.timeout)
+        if _missing(replies):
+            for needed in step.needs if isinstance(step, Pipe) else (step.verb,):
+                await self._exchange("SCRIPT LOAD", (_load_command(needed),), 1, step.timeout)
+            if isinstance(step, Call):
+                replies = await self._exchange(verb, packed, count, step.timeout)
+        return self.result(step, replies)
+
+    async def _exchange(self, verb: str, packed: Sequence[bytes], count: int, timeout: float) -> list[Any]:
+        try:
+            connection = await self.pool.get_connection()
+        except FAULTS as error:
+            raise self.faults.fault(verb, error) from error
+        try:
+            await connection.send_packed_command(packed, check_health=False)
+            replies = [await self._read(connection, timeout) for _ in range(count)]
+        except FAULTS as error:
+            await connection.disconnect(nowait=True)
+            raise self.faults.fault(verb, error) from error
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            raise
+        finally:
+            await self.pool.release(connection)
+        return self.translate(verb, replies)
+
+    @staticmethod
+    async def _read(connection: Any, timeout: float) -> Any:
+        try:
+            return await connection.read_response(timeout=timeout)
+        except ResponseError as error:
+            return error
+
+    async def close(self) -> None:
+        """Closes every socket."""
+        await self.pool.disconnect()

@@ -1,0 +1,132 @@
+"""What a handle knows: its buffer's identity and settings, its lanes, its random numbers. No I/O."""
+
+import logging
+import random
+import secrets
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from redis_replay._keys import Keys
+from redis_replay._schema import Schema
+
+log = logging.getLogger("redis_replay")
+
+CALL_SECONDS = 5.0  # for a call without a timeout of its own, retries included
+PATIENCE_SECONDS = 60.0  # for an unreachable server, in a wait without a timeout
+LANES = 256  # calls of one handle in one process at once; more queue
+M1, M2 = 4294967087, 4294944443  # the moduli of lua/include/random.lua
+
+
+def _as_bytes(value: object) -> bytes:
+    return str(value).encode()
+
+
+@dataclass(slots=True)
+class Lane:
+    """A call slot with at most one open request: a random name and a running number."""
+
+    name: str = field(default_factory=lambda: secrets.token_hex(8))
+    number: int = 0
+    open_number: int = 0  # the lowest number that no script has answered, or 0
+    registered: bool = False
+    resent: bool = False  # a copy of a request may be under way still
+
+    def next_number(self) -> int:
+        """The number of the next request."""
+        self.number += 1
+        return self.number
+
+    def leave_open(self) -> None:
+        """The current number got no answer: the next request names it."""
+        self.open_number = self.open_number or self.number
+        self.resent = True
+
+    def answered(self) -> None:
+        """A script has answered: what was open is settled."""
+        self.open_number = 0
+
+
+@dataclass
+class LocalStats:
+    """What this handle's waits went through. `wait_ms` holds the last 10,000 durations."""
+
+    waits: int = 0
+    wakeups_by_notice: int = 0
+    wakeups_by_poll: int = 0
+    wait_ms: deque[float] = field(default_factory=lambda: deque(maxlen=10_000))
+
+
+class Core:
+    """One handle's state in one process. After a fork, an unpickle or a copy there is a new one."""
+
+    def __init__(self, keys: Keys, poll_interval: float, seed: int | None, clock: Callable[[], float]) -> None:
+        self.keys = keys
+        self.name = keys.name
+        self.poll_interval = poll_interval
+        self.clock = clock
+        self.random = random.Random(seed) if seed is not None else random.Random(secrets.randbits(128))
+        self.client = secrets.token_hex(6)
+        self.channel = keys.wake(self.client)
+        self.local = LocalStats()
+        self.packed_keys = b"".join(b"$%d\r\n%b\r\n" % (len(k), k) for k in map(_as_bytes, (len(keys.all), *keys.all)))
+        self.key_count = len(keys.all)
+        self.lanes: list[Lane] = []
+        self.epoch = ""
+        self.capacity = 0
+        self.sampler = ""
+        self.consume: int | None = None
+        self.schema: Schema | None = None
+        self.record_bytes = 0
+
+    def configure(self, config: dict[str, str]) -> None:
+        """Takes over what `open` answered."""
+        self.epoch = config["epoch"]
+        self.capacity = int(config["capacity"])
+        self.sampler = config["sampler"]
+        uses = config["consume_after_n_samples"]
+        self.consume = None if uses == "None" else int(uses)
+        if "schema" in config:
+            self.schema = Schema.from_text(config["schema"])
+            self.record_bytes = int(config["record_bytes"])
+
+    def identity(self) -> dict[str, Any]:
+        """What another handle on the same buffer starts from. Holds no data."""
+        names = ("epoch", "capacity", "sampler", "consume", "schema", "record_bytes")
+        return {name: getattr(self, name) for name in names}
+
+    def identify(self, identity: dict[str, Any]) -> None:
+        """Takes over an identity."""
+        self.__dict__.update(identity)
+
+    def renew(self) -> "Core":
+        """The same buffer for another process: no lane, no channel and no random number in common."""
+        new = Core(self.keys, self.poll_interval, None, self.clock)
+        new.identify(self.identity())
+        return new
+
+    def seeds(self) -> list[bytes]:
+        """Six seeds for a draw, as the script wants them."""
+        return [b"%d" % self.random.randrange(1, M1 if i < 3 else M2) for i in range(6)]
+
+    def distinct(self) -> bool:
+        """Whether a batch never holds a record twice."""
+        return self.consume is not None or self.sampler != "Uniform(replacement=True)"
+
+    def take_lane(self) -> Lane:
+        """The lane on top of the stack, or a new one."""
+        try:
+            return self.lanes.pop()
+        except IndexError:
+            return Lane()
+
+    def put_lane(self, lane: Lane) -> None:
+        """Back on the stack. Those with an open number lie on top, so that the next call settles them."""
+        if lane.open_number:
+            self.lanes.append(lane)
+        else:
+            at = len(self.lanes)
+            while at and self.lanes[at - 1].open_number:
+                at -= 1
+            self.lanes.insert(at, lane)

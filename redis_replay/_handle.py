@@ -1,0 +1,172 @@
+"""What the sync and the async handle share: arguments checked, wishes made, batches decoded. No I/O."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from redis_replay import _codec, _ops_sample
+from redis_replay import _options as opt
+from redis_replay._address import Address
+from redis_replay._clock import monotonic
+from redis_replay._core import Core
+from redis_replay._keys import Keys, check_name
+from redis_replay._types import Drawn, SampleInfo
+from redis_replay.embedded import EmbeddedServer, resolve
+from redis_replay.exceptions import ArgumentError, ArgumentTypeError, RecordNotFoundError
+
+MAX_INDEX = 2**53 - 1
+
+
+@dataclass
+class Setup:
+    """What a handle is made from, and pickled to: where, which buffer, and the options that the caller named."""
+
+    address: Address
+    name: str
+    options: dict[str, Any]
+    batch_size: int | None
+    poll_interval: float
+    seed: int | None
+
+    def core(self, seed: int | None) -> Core:
+        """A new core for this process."""
+        return Core(Keys(self.name, self.address.db), self.poll_interval, seed, monotonic)
+
+
+def setup(
+    target: object, name: object, options: dict[str, Any], batch_size: object, poll_interval: object, seed: object
+) -> tuple[Setup, EmbeddedServer | None]:
+    """Checks the arguments of a handle. Starts the server of an embedded:// URL, after the checks."""
+    checked_name = check_name(name)
+    opt.stored(options)
+    if batch_size is not None:
+        batch_size = opt.whole_number("batch_size", batch_size, 1, opt.MAX_ENDS)
+    if seed is not None:
+        seed = opt.whole_number("seed", seed, 0, 2**128)
+    poll = opt.poll_seconds(poll_interval)
+    server = resolve(target) if isinstance(target, str) and target.startswith("embedded:") else None
+    address = Address(server or target)
+    return Setup(address, checked_name, options, batch_size, poll, seed), server
+
+
+def mode(options: dict[str, Any], fresh: bool) -> str:
+    """What `open` shall do.
+
+    Raises:
+        ArgumentError: fresh=True without a capacity.
+    """
+    if options["capacity"] is not opt.UNSET:
+        return "fresh" if fresh else "create"
+    if fresh:
+        raise ArgumentError(name="capacity", allowed="given with fresh=True", found=None)
+    return "attach"
+
+
+def sizes(core: Core, default: int | None, batch_size: object, min_items: object) -> tuple[int, int]:
+    """batch_size and min_items of a draw.
+
+    Raises:
+        ArgumentError: neither the call nor the handle has a batch_size; it is above the limit of one draw, or needs more
+            than the buffer can hold.
+        ArgumentTypeError: not a whole number.
+    """
+    n = _size(core, default, batch_size)
+    least = n if min_items is None else opt.whole_number("min_items", min_items, 1, n)
+    return n, reachable(core, "batch_size" if min_items is None else "min_items", least)
+
+
+def _size(core: Core, default: int | None, batch_size: object) -> int:
+    if batch_size is None:
+        batch_size = default
+    if batch_size is None:
+        raise ArgumentError(name="batch_size", allowed="given here or to the buffer", found=None)
+    limit = opt.MAX_DRAWS if core.sampler.startswith("Uniform") else opt.MAX_ENDS
+    return opt.whole_number("batch_size", batch_size, 1, limit)
+
+
+def reachable(core: Core, what: str, n: int) -> int:
+    """`n`, if the buffer can ever hold as many."""
+    if n > core.capacity:
+        raise ArgumentError(name=what, allowed=f"at most the capacity, {core.capacity:,}", found=n)
+    return n
+
+
+def needed(core: Core, default: int | None, min_items: object) -> int:
+    """min_items of a wait; the handle's batch_size by default."""
+    if min_items is None:
+        min_items = default
+    if min_items is None:
+        raise ArgumentError(name="min_items", allowed="given here, or batch_size to the buffer", found=None)
+    return reachable(core, "min_items", opt.whole_number("min_items", min_items, 1, opt.MAX_CAPACITY))
+
+
+def draw_wish(
+    core: Core, default: int | None, batch_size: object, min_items: object, wait: bool, timeout: object, event: object
+) -> _ops_sample.Wish:
+    """The wish of `sample`."""
+    limit, checked = opt.seconds("timeout", timeout), opt.cancel(event)
+    n, least = sizes(core, default, batch_size, min_items)
+    return _ops_sample.sample_wish(core, n, least, wait=bool(wait), timeout=limit, cancel_event=checked)
+
+
+def wait_wish(core: Core, default: int | None, min_items: object, timeout: object, event: object) -> _ops_sample.Wish:
+    """The wish of `wait_until_sampleable`."""
+    limit, checked = opt.seconds("timeout", timeout), opt.cancel(event)
+    need = needed(core, default, min_items)
+    return _ops_sample.wait_wish(need, 0, wait=True, timeout=limit, cancel_event=checked)
+
+
+def can_wish(core: Core, default: int | None, n: object) -> _ops_sample.Wish:
+    """The wish of `can_sample`: judged as a newcomer that would take a batch."""
+    need = _size(core, default, n)
+    return _ops_sample.wait_wish(need, need if core.consume else 0, wait=False)
+
+
+def decode(core: Core, drawn: Drawn, return_info: bool) -> Any:
+    """A batch as the caller gets it."""
+    assert core.schema is not None
+    data = _codec.decode_batch(core.schema, drawn.payloads, drawn.index.tolist())
+    if core.schema.root == "tensordict":
+        data.set("index", _tensor(drawn.index))
+    if not return_info:
+        return data
+    n = len(drawn.index)
+    probability = 1.0 / drawn.live if core.sampler.startswith("Uniform") else 1.0
+    return data, SampleInfo(drawn.index, np.full(n, probability), drawn.times_sampled, drawn.last)
+
+
+def _tensor(index: Any) -> Any:
+    import torch  # noqa: PLC0415 - a TensorDict came in, so torch is there
+
+    return torch.from_numpy(index.copy())
+
+
+def indices(value: object) -> list[int]:
+    """One index or many (a sequence, an array, a tensor) as ints from 1 to 2^53 - 1."""
+    array = np.asarray(value)
+    if array.dtype == object or array.dtype.kind not in "iu":
+        raise ArgumentTypeError(name="index", allowed="whole numbers from 1 to 2^53 - 1", found=value)
+    flat: list[int] = array.reshape(-1).tolist()
+    if not all(1 <= i <= MAX_INDEX for i in flat):
+        raise ArgumentError(name="index", allowed="whole numbers from 1 to 2^53 - 1", found=value)
+    return flat
+
+
+def found(core: Core, index: object, wanted: Sequence[int], payloads: Sequence[bytes | None]) -> Any:
+    """The answer of `get`: a record for one index, a batch for many."""
+    for i, payload in zip(wanted, payloads, strict=True):
+        if payload is None:
+            raise RecordNotFoundError(name=core.name, index=i)
+    assert core.schema is not None
+    stored = [p for p in payloads if p is not None]
+    if np.ndim(index) == 0:  # type: ignore[arg-type]
+        return _codec.decode_record(core.schema, stored[0], wanted[0])
+    return _codec.decode_batch(core.schema, stored, wanted)
+
+
+def process_id() -> int:
+    """Of this process: a handle that finds another one was forked."""
+    return os.getpid()

@@ -1,0 +1,60 @@
+"""Every key and channel of a buffer: the only place where one is spelled."""
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+from redis_replay.exceptions import ArgumentError, ArgumentTypeError
+
+# In the order of KEYS in lua/include/keys.lua; a test compares the two.
+NAMES = (
+    "config", "counters", "records", "inbox", "order", "holes", "uses", "parting", "held", "holds", "lanes", "requests",
+    "waiters", "waiting", "none", "events",
+)  # fmt: skip
+
+_NAME = re.compile(r"[A-Za-z0-9_.\-/:@+=]{1,200}")
+
+
+def check_name(name: object) -> str:
+    """`name` if it can name a buffer.
+
+    Raises:
+        ArgumentTypeError: it is not a str.
+        ArgumentError: it is empty, too long, or holds a character outside A-Z a-z 0-9 _ . - / : @ + =.
+    """
+    allowed = "1 to 200 characters of A-Z a-z 0-9 _ . - / : @ + ="
+    if not isinstance(name, str):
+        raise ArgumentTypeError(name="name", allowed=allowed, found=name)
+    if not _NAME.fullmatch(name):
+        raise ArgumentError(name="name", allowed=allowed, found=name)
+    return name
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The keys of the buffer `name`. All share the hash tag {name}, so they sit in one cluster slot."""
+
+    name: str
+    db: int = 0
+
+    def key(self, what: str) -> str:
+        """The key that holds `what`, one of NAMES."""
+        return f"rr:{{{self.name}}}:{what}"
+
+    @cached_property
+    def all(self) -> tuple[str, ...]:
+        """KEYS of every script. The last two are no stored keys: one that is never there, and a channel."""
+        return (*map(self.key, NAMES[:-1]), self.events)
+
+    @property
+    def events(self) -> str:
+        """The channel of state changes. Pub/sub knows no database numbers, so the channel carries it."""
+        return self.key("events") + self._suffix
+
+    def wake(self, client: str) -> str:
+        """The channel where one client's waiters get their notices."""
+        return self.key("wake") + f":{client}" + self._suffix
+
+    @property
+    def _suffix(self) -> str:
+        return f":db{self.db}" if self.db else ""

@@ -1,0 +1,120 @@
+"""Lua scripts: found in the wheel or the checkout, joined with what they include, and made ready to send.
+
+A line `-- @include <name>` stands for `lua/include/<name>.lua`. It appears once in a script, before its first user.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from itertools import takewhile
+from pathlib import Path
+from typing import NamedTuple
+
+_INCLUDE = re.compile(r"\s*--\s*@include\s+(\w+)\s*$")
+_COMMENT = re.compile(r"\s*--(?!\[=*\[)")
+_SLOT = re.compile(r"(KEYS|ARGV)\[(\d+)(\.\.(\d*))?\]\s+(.*)")
+_PART = re.compile(r"(Returns|Writes|Publishes)\b\s*(.*)")
+_REPLY = re.compile(r"([A-Z][A-Z_]+(?: \| [A-Z][A-Z_]+)*)\b\s*(.*)")
+Line = tuple[str, int, str]  # file, line number, text
+
+
+class ScriptSourceError(ImportError):
+    """A script cannot be put together. The text names the file and the line."""
+
+
+class Script(NamedTuple):
+    """What is sent: `text` without comments and blank lines, and `sha`, the name that the server gives it."""
+
+    verb: str
+    text: str
+    sha: str
+
+
+class Slot(NamedTuple):
+    """KEYS or ARGV `first` to `last` (0: all after); `name` is a key's pattern or an argument's name."""
+
+    first: int
+    last: int
+    name: str
+    type: str
+    meaning: str
+
+
+class Header(NamedTuple):
+    """The first comment block of a script. `returns` maps each reply word to its data and meaning."""
+
+    verb: str
+    purpose: str
+    keys: list[Slot]
+    argv: list[Slot]
+    returns: dict[str, str]
+    writes: str
+    publishes: str
+
+
+@cache
+def folder() -> Traversable:
+    """The folder `lua`: inside the package in a wheel, beside it in a checkout."""
+    inside = files("redis_replay") / "lua"
+    return inside if inside.is_dir() else Path(__file__).parent.parent / "lua"
+
+
+def expand(root: Traversable, file: str, at: str = "", above: tuple[str, ...] = ()) -> Iterator[Line]:
+    """Every line of `file` with its includes in place, comments still there, each piece as often as it is asked for."""
+    if file in above:
+        raise ScriptSourceError(f"{at}: circle of includes: {' -> '.join((*above, file))}")
+    if not (source := root.joinpath(*file.split("/"))).is_file():
+        raise ScriptSourceError(f"{at or file}: there is no file {file}")
+    seen: dict[str, int] = {}
+    for number, text in enumerate(source.read_text("utf-8").splitlines(), 1):
+        if not (match := _INCLUDE.match(text)):
+            yield file, number, text
+        elif match[1] in seen:
+            raise ScriptSourceError(f"{file}:{number}: {match[1]} is already included on line {seen[match[1]]}")
+        else:
+            seen[match[1]] = number
+            yield from expand(root, f"include/{match[1]}.lua", f"{file}:{number}", (*above, file))
+
+
+def join(root: Traversable, verb: str) -> Script:
+    """The verb's script as it is sent. A repeated line of a piece is the same (file, number), so a dict drops it."""
+    lines = dict.fromkeys(expand(root, f"{verb}.lua"))
+    text = "".join(f"{text.rstrip()}\n" for _, _, text in lines if text.strip() and not _COMMENT.match(text))
+    return Script(verb, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+@cache
+def load(verb: str) -> Script:
+    """The verb's script from this installation, put together once a process."""
+    return join(folder(), verb)
+
+
+def verbs() -> tuple[str, ...]:
+    """Every verb that this installation has, in alphabetical order."""
+    return tuple(sorted(f.name[:-4] for f in folder().iterdir() if f.name.endswith(".lua")))
+
+
+@cache
+def header(verb: str) -> Header:
+    """The first comment block of the verb's script, taken apart."""
+    lines = folder().joinpath(f"{verb}.lua").read_text("utf-8").splitlines()
+    comments = takewhile(lambda line: line.startswith("--") and not _INCLUDE.match(line), lines)
+    slots: dict[str, list[Slot]] = {"KEYS": [], "ARGV": []}
+    parts: dict[str, list[str]] = {"": [], "Returns": [], "Writes": [], "Publishes": []}
+    part = ""
+    for line in (comment[2:].strip() for comment in comments):
+        if slot := _SLOT.match(line):
+            last = int(slot[4] or 0) if slot[3] else int(slot[2])
+            columns = [*re.split(r"\s{2,}", slot[5], maxsplit=2), "", ""][:3]
+            slots[slot[1]].append(Slot(int(slot[2]), last, *columns))
+            continue
+        start = _PART.match(line)
+        part = start[1] if start else part
+        parts[part].append(start[2] if start else line)
+    replies = {w: m[2] for text in parts["Returns"] if (m := _REPLY.match(text)) for w in m[1].split(" | ")}
+    name, _, purpose = "".join(parts[""][:1]).partition(": ")
+    writes, publishes = (" ".join(parts[part]) for part in ("Writes", "Publishes"))
+    return Header(name, purpose, slots["KEYS"], slots["ARGV"], replies, writes, publishes)

@@ -1,0 +1,147 @@
+"""Operations on a buffer as a whole: open, attach, delete, the doctor. Generators without I/O: see _steps."""
+
+import secrets
+from collections.abc import Generator
+from typing import Any
+
+from redis_replay import _ops_read as read
+from redis_replay import _requests as rq
+from redis_replay._core import CALL_SECONDS, Core, Lane
+from redis_replay._steps import Listen, Notice, Pause, Pipe, Step, UnansweredError
+from redis_replay._types import Finding, Reply, Report
+from redis_replay.exceptions import (
+    BufferNotFoundError,
+    ConfigMismatchError,
+    ConnectionLostError,
+    FormatError,
+    ReplayTimeoutError,
+    ServerRefusedError,
+    ServerTooOldError,
+)
+
+FORMAT = "1"  # of what is stored; one higher whenever a key, an answer or a payload changes its meaning
+OPEN_SECONDS = 1.5
+NEED = "Redis 7.0 or Valkey 7.2"
+EVENTS = "events"  # the box of a listener where state changes arrive
+
+Options = dict[str, tuple[str, bool]]
+
+
+def open_buffer(core: Core, mode: str, options: Options, until: float) -> Generator[Step, Any, None]:
+    """Creates the buffer or attaches to it, by `mode`: create, attach or fresh.
+
+    Raises:
+        BufferNotFoundError, ConfigMismatchError, FormatError, BufferDamagedError, ServerTooOldError, ConnectionLostError.
+    """
+    yield from _probe(core, until)
+    core.epoch = secrets.token_hex(8)
+    triples = [part for name, (text, named) in options.items() for part in (name, text, int(named))]
+    reply = yield from rq.ask(core, "open", (FORMAT, mode, *triples), until, ("OK", "MISMATCH", "FORMAT"))
+    texts = reply.texts()
+    if reply.word == "MISMATCH":
+        raise _mismatch(core, texts)
+    if reply.word == "FORMAT":
+        raise FormatError(name=core.name, found=texts[0], supported=FORMAT)
+    core.configure(dict(zip(texts[1::2], texts[2::2], strict=True)))
+
+
+def _probe(core: Core, until: float) -> Generator[Step, Any, None]:
+    """Finds out by trying whether the server can give stream ids as we need them. Creates nothing."""
+    key = core.keys.key("none").encode()
+    step = Pipe((rq.pack(b"XADD", key, b"NOMKSTREAM", b"0-*", b"d", b""),), 1)
+    try:
+        replies, _ = yield from rq.deliver(core, step, until)
+    except UnansweredError as lost:
+        raise lost.error from lost.error.__cause__
+    refusal = replies[0]
+    if isinstance(refusal, ServerRefusedError) and ("ID" in refusal.reason or "arguments" in refusal.reason):
+        raise ServerTooOldError(address=refusal.address, found=refusal.reason, need=NEED)
+    if isinstance(refusal, Exception):
+        raise refusal
+
+
+def _mismatch(core: Core, texts: list[str]) -> ConfigMismatchError:
+    differences: dict[str, tuple[object, object]] = {
+        name: (stored, given) for name, stored, given in zip(texts[::3], texts[1::3], texts[2::3], strict=True)
+    }
+    return ConfigMismatchError(name=core.name, differences=differences)
+
+
+def attach(core: Core, options: Options, timeout: float) -> Generator[Step, Any, None]:
+    """Waits until somebody has created the buffer, also while the server is still starting. Leaves no key.
+
+    Raises:
+        ReplayTimeoutError: nobody did within `timeout` seconds.
+    """
+    deadline = core.clock() + timeout
+    while True:
+        final = core.clock() >= deadline
+        try:
+            yield from open_buffer(core, "attach", options, core.clock() + min(OPEN_SECONDS, max(0.2, timeout)))
+            return
+        except (BufferNotFoundError, ConnectionLostError) as error:
+            if final:
+                raise _nobody(core, timeout, error) from error
+        except ServerRefusedError as error:
+            if final or not error.reason.startswith("LOADING"):
+                raise
+        yield Listen(EVENTS, min(1.0, max(0.05, deadline - core.clock())))
+        notice: Notice = yield Pause(EVENTS, max(0.0, min(core.poll_interval, deadline - core.clock())))
+        del notice
+
+
+def _nobody(core: Core, timeout: float, error: Exception) -> Exception:
+    if isinstance(error, ConnectionLostError):
+        return error
+    return ReplayTimeoutError(name=core.name, what="its creator", have=0, need=1, timeout_s=timeout)
+
+
+def delete(core: Core) -> Generator[Step, Any, None]:
+    """Takes every key of the buffer away."""
+    yield from rq.ask(core, "delete")
+
+
+def settle(core: Core, lane: Lane, *, forget: bool, until: float | None = None) -> Generator[Step, Any, Reply]:
+    """An empty request: ends what the lane left open. `forget`: it will not be used again."""
+    until = core.clock() + CALL_SECONDS if until is None else until
+    reply = yield from rq.request(core, lane, "settle", (int(forget and not lane.resent),), until)
+    return reply
+
+
+def examine(core: Core) -> Generator[Step, Any, Report]:
+    """The invariants I1 to I5 of docs/architecture.md, the totals at one moment, then each side key by pages."""
+    facts = yield from read.facts(core)
+    findings = list(_judge(core, facts))
+    checked = {"records": int(facts["xlen"])}
+    for what in ("order", "uses", "parting", "held", "holes"):
+        looked, wrong = yield from read.audit(core, what)
+        checked[what] = looked
+        findings += [Finding("I3", core.keys.key(what), "a stored record", f"index {i} without one") for i in wrong]
+    return Report(tuple(findings), checked)
+
+
+def _judge(core: Core, facts: dict[str, str]) -> Generator[Finding, None, None]:
+    n = {name: int(value) for name, value in facts.items() if value.lstrip("-").isdigit()}
+    live, stored = n["sampleable_size"] + n["hidden"] + n["leased"], n["storage_size"]
+    counters, records = core.keys.key("counters"), core.keys.key("records")
+    last_id = int(facts.get("last_id", "0-0").split("-")[1])
+    rules = [
+        ("I1", records, "entries", stored, n["xlen"]),
+        ("I1", counters, "storage_size = live + hidden + leased + parting", live + n["parting"], stored),
+        ("I2", counters, "write_count = live + hidden + leased + consumed + evicted + removed",
+         live + n["consumed"] + n["evicted"] + n["removed"], n["write_count"]),
+        ("I3", core.keys.key("parting"), "entries", n["parting"], n["parting_size"]),
+        ("I3", core.keys.key("waiting"), "entries", n["waiters"], n["waiting"]),
+        ("I3", core.keys.key("requests"), "entries", n["lanes"], n["requests"]),
+        ("I4", records, "the last id", n["last"], last_id),
+    ]  # fmt: skip
+    if facts["consume_after_n_samples"] != "None":
+        rules.append(("I3", core.keys.key("order"), "entries", n["sampleable_size"], n["order"]))
+    else:
+        span = n["last"] - n["first"] + 1 - n["holes"]
+        rules.append(("I3", core.keys.key("holes"), "live in first..last", n["sampleable_size"], span))
+    for invariant, key, what, expected, found in rules:
+        if expected != found:
+            yield Finding(invariant, key, f"{what}: {expected}", str(found))
+    if live > n["capacity"]:
+        yield Finding("I5", counters, f"at most {n['capacity']} live, hidden and leased", str(live))

@@ -1,0 +1,222 @@
+"""Operations that draw or wait. Generators without I/O: see _steps."""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from redis_replay import _requests as rq
+from redis_replay._core import CALL_SECONDS, PATIENCE_SECONDS, Core, Lane, log
+from redis_replay._ops_read import PAGE_BYTES, stored_schema
+from redis_replay._options import FOREVER
+from redis_replay._steps import Listen, Notice, Pause, Pipe, Step, UnansweredError
+from redis_replay._types import Drawn, Reply
+from redis_replay.exceptions import (
+    BufferDamagedError,
+    BufferShutDownError,
+    NotReadyError,
+    ReplayCancelledError,
+    ReplayTimeoutError,
+)
+
+TURN_SECONDS = 0.505  # a little more than TURN_US in lua/include/wake.lua
+LOG_SECONDS = 10.0
+GRACE_SECONDS = 1.0  # for the reply of a script that was sent just before the deadline
+RENEW_SECONDS = 20.0
+TRIES = 3  # draws whose payloads were gone before they could be fetched
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a draw or a wait asks for. `take` > 0: another will find so many records less."""
+
+    verb: str
+    what: str
+    need: int
+    args: tuple[rq.Argument, ...]  # ARGV from 5 up to `wait`
+    wait: bool
+    timeout: float
+    cancel_event: Any
+    extra: bool = False  # whether ARGV ends with seeds
+
+
+@dataclass(slots=True)
+class _Line:
+    """A wait's standing: what the last answer said."""
+
+    have: int = 0
+    shutdowns: int = -1
+    turn: float = 0.0  # seconds until a turn ahead ends, or 0
+    placed: bool = False
+
+
+def sample(core: Core, lane: Lane, wish: Wish) -> Generator[Step, Any, Drawn]:
+    """A batch, reserved and fetched.
+
+    Raises:
+        NotReadyError, ReplayTimeoutError, ReplayCancelledError, BufferShutDownError, BufferGoneError, ArgumentError.
+    """
+    deadline = core.clock() + wish.timeout
+    for _ in range(TRIES):
+        reply = yield from reach(core, lane, wish, deadline)
+        drawn = yield from _collect(core, lane, reply) if reply.word == "OK" else _nothing()
+        if drawn is not None:
+            return drawn
+    raise BufferDamagedError(
+        name=core.name, key=core.keys.key("records"), found="lacks records that were drawn", expected="their entries"
+    )
+
+
+def _nothing() -> Generator[Step, Any, None]:
+    return None
+    yield
+
+
+def reach(core: Core, lane: Lane, wish: Wish, deadline: float) -> Generator[Step, Any, Reply]:
+    """Runs the wish's script until it succeeds, waiting in between if it may. Gives the answer that ended it."""
+    started = logged = core.clock()
+    line = _Line()
+    listening = False
+    while True:
+        cancelled = wish.cancel_event is not None and wish.cancel_event.is_set()
+        final = cancelled or not wish.wait or core.clock() >= deadline
+        until = min(deadline, core.clock() + (PATIENCE_SECONDS if wish.wait else CALL_SECONDS)) + GRACE_SECONDS
+        if cancelled:
+            yield from _leave_cancelled(core, lane, wish, line, until)
+        reply = yield from _attempt(core, lane, wish, line, join=listening and not final, until=until)
+        if reply.word != "NOT_READY":
+            _note_end(core, started, listening)
+            return reply
+        if final:
+            raise _ended(core, wish, line, reply)
+        if not listening:
+            core.local.waits += 1
+            yield Listen(lane.name, min(CALL_SECONDS, max(0.05, deadline - core.clock())))
+            listening = True
+            continue
+        logged = _log(core, wish, line, logged)
+        yield from _pause(core, lane, wish, line, deadline)
+
+
+def _attempt(core: Core, lane: Lane, wish: Wish, line: _Line, *, join: bool, until: float) -> Generator[Step, Any, Reply]:
+    args = (*wish.args, int(join), int(line.placed), int(core.poll_interval * 1.2e6), line.shutdowns, core.channel)
+    reply = yield from rq.request(core, lane, wish.verb, (*args, *(core.seeds() if wish.extra else ())), until)
+    if reply.word == "NOT_READY":
+        have, _, shutdowns, turn = map(int, reply.data[:4])
+        line.have, line.shutdowns, line.turn, line.placed = have, shutdowns, turn / 1e6, join
+    elif reply.word not in ("OK", "READY", "LAPSED"):
+        raise rq.refused(core, wish.verb, reply)
+    return reply
+
+
+def _leave_cancelled(core: Core, lane: Lane, wish: Wish, line: _Line, until: float) -> Generator[Step, Any, None]:
+    """Leaves the line. A buffer that was shut down says so first."""
+    args = (wish.need, 0, 0, 0, 0, line.shutdowns, core.channel)
+    reply = yield from rq.request(core, lane, "wait", args, until)
+    if reply.word not in ("READY", "NOT_READY"):
+        raise rq.refused(core, "wait", reply)
+    raise ReplayCancelledError(name=core.name, have=int(reply.data[0]), need=wish.need)
+
+
+def _ended(core: Core, wish: Wish, line: _Line, reply: Reply) -> Exception:
+    if not wish.wait:
+        return rq.refused(core, wish.verb, reply)
+    return ReplayTimeoutError(
+        name=core.name, what=wish.what, have=line.have, need=wish.need, timeout_s=wish.timeout
+    )
+
+
+def _pause(core: Core, lane: Lane, wish: Wish, line: _Line, deadline: float) -> Generator[Step, Any, None]:
+    """Blocks until there is a reason to run the script again."""
+    wake_at = core.clock() + core.poll_interval * core.random.uniform(0.8, 1.2)
+    if line.turn:
+        wake_at = min(wake_at, core.clock() + line.turn + 0.005)
+    while True:
+        left = min(wake_at, deadline) - core.clock()
+        notice: Notice = yield Pause(lane.name, max(0.0, left), wish.cancel_event)
+        if notice.reason != "standby":
+            break
+        wake_at = min(wake_at, core.clock() + TURN_SECONDS)
+    if notice.reason == "wake":
+        core.local.wakeups_by_notice += 1
+    elif core.clock() < deadline:
+        core.local.wakeups_by_poll += 1
+
+
+def _note_end(core: Core, started: float, waited: bool) -> None:
+    if waited:
+        core.local.wait_ms.append((core.clock() - started) * 1e3)
+
+
+def _log(core: Core, wish: Wish, line: _Line, logged: float) -> float:
+    if core.clock() - logged < LOG_SECONDS:
+        return logged
+    log.warning("buffer %r: still waiting for %s: have %d, need %d", core.name, wish.what, line.have, wish.need)
+    return core.clock()
+
+
+def _collect(core: Core, lane: Lane, reply: Reply) -> Generator[Step, Any, Drawn | None]:
+    """The batch of an answer; None where its payloads are gone already."""
+    n, live, schema_hash, flags, indices, uses = (d.decode() for d in reply.data[:6])
+    yield from stored_schema(core, schema_hash)
+    index = np.array(indices.split(), np.int64)
+    counted = np.array(uses.split(), np.int64) if uses else None
+    payloads = reply.data[6:] if "p" in flags else (yield from _fetch(core, lane, indices.split()))
+    if payloads is None or len(payloads) != int(n):
+        return None
+    return Drawn(index, counted, int(live), "l" in flags, payloads)
+
+
+def _fetch(core: Core, lane: Lane, indices: list[str]) -> Generator[Step, Any, list[bytes] | None]:
+    """Payloads by native XRANGE, in bursts; a slow fetch keeps its hold alive."""
+    records, out, renewed = core.keys.key("records").encode(), [], core.clock()
+    burst = max(1, PAGE_BYTES // max(1, core.record_bytes))
+    for low in range(0, len(indices), burst):
+        ids = [b"0-" + i.encode() for i in indices[low : low + burst]]
+        step = Pipe((b"".join(rq.pack(b"XRANGE", records, i, i) for i in ids),), len(ids))
+        try:
+            replies, _ = yield from rq.deliver(core, step, core.clock() + CALL_SECONDS)
+        except UnansweredError as lost:
+            raise lost.error from lost.error.__cause__
+        for entries in replies:
+            if isinstance(entries, Exception):
+                raise entries
+            if not entries:
+                return None
+            out.append(entries[0][1][1])
+        if core.clock() - renewed > RENEW_SECONDS:
+            renewed = core.clock()
+            yield from rq.ask(core, "renew", (lane.name,))
+    return out
+
+
+def wait_until(core: Core, lane: Lane, wish: Wish) -> Generator[Step, Any, bool]:
+    """True when enough is there; False at the timeout or when cancelled."""
+    try:
+        yield from reach(core, lane, wish, core.clock() + wish.timeout)
+    except (ReplayTimeoutError, ReplayCancelledError):
+        return False
+    return True
+
+
+def can(core: Core, lane: Lane, wish: Wish) -> Generator[Step, Any, bool]:
+    """Whether enough is there now."""
+    try:
+        yield from reach(core, lane, wish, core.clock())
+    except (NotReadyError, BufferShutDownError):
+        return False
+    return True
+
+
+def sample_wish(
+    core: Core, batch_size: int, min_items: int, *, wait: bool, timeout: float = FOREVER, cancel_event: Any = None
+) -> Wish:
+    """The wish of a draw."""
+    what = f"a batch of {batch_size}" + (f" (at least {min_items})" if min_items != batch_size else "")
+    return Wish("sample", what, min_items, (batch_size, min_items), wait, timeout, cancel_event, extra=True)
+
+
+def wait_wish(n: int, take: int, *, wait: bool, timeout: float = 0.0, cancel_event: Any = None) -> Wish:
+    """The wish of a wait that draws nothing."""
+    return Wish("wait", f"{n} records", n, (n, take), wait, timeout, cancel_event)

@@ -1,0 +1,150 @@
+"""Operations that change what is stored: add, extend, remove, empty. Generators without I/O: see _steps."""
+
+from collections.abc import Generator, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redis_replay import _requests as rq
+from redis_replay._codec import Rows
+from redis_replay._core import CALL_SECONDS, Core, Lane
+from redis_replay._ops_read import stored_schema
+from redis_replay._options import MAX_ENDS
+from redis_replay._schema import check
+from redis_replay._steps import Pipe, Step
+from redis_replay._types import Reply
+from redis_replay.exceptions import ArgumentError, BufferDamagedError, ReplayError
+
+STEP_BYTES = 64 * 2**20  # of one step
+SMALL = 4096  # bytes: above it a payload goes in as a native XADD (docs/benchmarks.md)
+
+
+def write(core: Core, lane: Lane, rows: Rows) -> Generator[Step, Any, NDArray[np.int64]]:
+    """Writes all of `rows`, cut into steps in order. Gives their indices, int64 (n,).
+
+    Raises:
+        ArgumentError: a record is above the limit of one step.
+        whatever refuses a step; its attribute `done` says how many records were written before it.
+    """
+    if rows.largest > STEP_BYTES:
+        raise ArgumentError(name="record", allowed=f"at most {STEP_BYTES:,} bytes", found=rows.largest)
+    out: list[NDArray[np.int64]] = []
+    done = 0
+    for low, high in _cut(rows):
+        try:
+            first, last = yield from _write_step(core, lane, rows, low, high)
+        except ReplayError as error:
+            error.done = done
+            raise
+        out.append(np.arange(first, last + 1, dtype=np.int64))
+        done = high
+    return out[0] if len(out) == 1 else np.concatenate(out)
+
+
+def _cut(rows: Rows) -> Iterator[tuple[int, int]]:
+    if rows.nbytes <= STEP_BYTES and len(rows) <= MAX_ENDS:
+        yield 0, len(rows)
+        return
+    low, size = 0, 0
+    for i, more in enumerate(rows.sizes):
+        if i - low == MAX_ENDS or size + more > STEP_BYTES:
+            yield low, i
+            low, size = i, 0
+        size += more
+    yield low, len(rows)
+
+
+def _write_step(core: Core, lane: Lane, rows: Rows, low: int, high: int) -> Generator[Step, Any, tuple[int, int]]:
+    """One step, all of it or nothing. Sends the schema's text only where none is stored yet."""
+    send = _add if rows.largest <= SMALL else _gate
+    text = ""
+    while True:
+        reply = yield from send(core, lane, rows, low, high, text)
+        if reply.word == "OK":
+            core.schema = core.schema or rows.schema
+            return int(reply.data[0]), int(reply.data[1])
+        if reply.word == "NO_SCHEMA":
+            text = rows.schema.text
+        elif reply.word == "SCHEMA":
+            check((yield from stored_schema(core)), rows.schema)
+        else:
+            raise rq.refused(core, "add", reply)
+
+
+def _about(rows: Rows, text: str) -> tuple[str, str, int]:
+    return rows.schema.hash, text, -(-rows.nbytes // len(rows))
+
+
+def _add(core: Core, lane: Lane, rows: Rows, low: int, high: int, text: str) -> Generator[Step, Any, Reply]:
+    packed = rows.packed(b"", b"", low, high)
+    until = core.clock() + CALL_SECONDS
+    reply = yield from rq.request(
+        core, lane, "add", _about(rows, text), until, writes=True, packed=packed, count=high - low
+    )
+    return reply
+
+
+def _gate(core: Core, lane: Lane, rows: Rows, low: int, high: int, text: str) -> Generator[Step, Any, Reply]:
+    """Open, native XADDs, close, in one MULTI: large payloads do not go through Lua."""
+    until = core.clock() + CALL_SECONDS
+    if not lane.registered:
+        yield from rq.register(core, lane, until)
+    head = rq.number_head(core, lane, lane.next_number())
+    about = tuple(map(rq.as_bytes, (*_about(rows, text), high - low)))
+    inbox = core.keys.key("inbox").encode()
+    prefix = b"*6\r\n$4\r\nXADD\r\n$%d\r\n%b\r\n$10\r\nNOMKSTREAM\r\n$3\r\n0-*\r\n$1\r\nd\r\n" % (len(inbox), inbox)
+    step = Pipe(
+        (
+            rq.pack(b"MULTI"),
+            rq.pack_script(core, "gate", (*head, b"open", *about)),
+            rows.packed(prefix, b"", low, high),
+            rq.pack_script(core, "gate", (*head, b"close", *about)),
+            rq.pack(b"EXEC"),
+        ),
+        replies=high - low + 4,
+        needs=("gate",),
+    )
+    while True:
+        replies = yield from rq.answered(core, lane, "gate", step, until, writes=True)
+        answers = rq.inner_replies(replies)
+        if answers is not None:
+            break
+    return _judge(core, answers[0], answers[-1])
+
+
+def _judge(core: Core, opened: Any, closed: Any) -> Reply:
+    first, last = rq.read(opened), rq.read(closed)
+    if first.word != "OPEN":
+        return first
+    if last.word == "CLOSED":
+        raise BufferDamagedError(
+            name=core.name, key=core.keys.key("inbox"), found="vanished inside a MULTI", expected="the stream"
+        )
+    return last
+
+
+def remove(core: Core, lane: Lane, indices: list[int]) -> Generator[Step, Any, int]:
+    """Takes live records out by index, in steps. Gives how many were live."""
+    removed = 0
+    for low in range(0, len(indices), MAX_ENDS):
+        until = core.clock() + CALL_SECONDS
+        try:
+            reply = yield from rq.request(core, lane, "remove", indices[low : low + MAX_ENDS], until, writes=True)
+            removed += int(_ok(core, "remove", reply).data[0])
+        except ReplayError as error:
+            error.done = low
+            raise
+    return removed
+
+
+def change(core: Core, lane: Lane, verb: str, *args: int) -> Generator[Step, Any, Reply]:
+    """A change without records: empty, shutdown, reopen."""
+    reply = yield from rq.request(core, lane, verb, args, core.clock() + CALL_SECONDS, writes=True)
+    return _ok(core, verb, reply)
+
+
+def _ok(core: Core, verb: str, reply: Reply) -> Reply:
+    if reply.word != "OK":
+        raise rq.refused(core, verb, reply)
+    return reply

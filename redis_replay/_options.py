@@ -1,0 +1,107 @@
+"""A buffer's settings and a call's arguments: what is allowed, and how they are stored."""
+
+import math
+from typing import Any
+
+from redis_replay.exceptions import ArgumentError, ArgumentTypeError
+from redis_replay.samplers import Sampler, Uniform
+
+MAX_CAPACITY = 4_000_000_000  # a draw is one 32-bit random number
+MAX_DRAWS = 8_192  # random draws of one script
+MAX_ENDS = 20_000  # records of one step, and draws from an end
+FOREVER = math.inf
+
+
+class Unset:
+    """The value of an option that was left out: it is not compared when attaching."""
+
+    def __repr__(self) -> str:
+        return "unset"
+
+
+UNSET = Unset()
+
+
+def whole_number(name: str, value: object, low: int, high: int) -> int:
+    """`value` as an int from `low` to `high`.
+
+    Raises:
+        ArgumentTypeError: it is no integer (a bool is none).
+        ArgumentError: it is out of range.
+    """
+    allowed = f"a whole number from {low:,} to {high:,}"
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise ArgumentTypeError(name=name, allowed=allowed, found=value)
+    number = value.__index__()
+    if not low <= number <= high:
+        raise ArgumentError(name=name, allowed=allowed, found=value)
+    return int(number)
+
+
+def seconds(name: str, value: object) -> float:
+    """A timeout: None and inf are without end.
+
+    Raises:
+        ArgumentTypeError: it is no number (a bool is none).
+        ArgumentError: it is negative or NaN.
+    """
+    allowed = "a number of seconds >= 0, or None"
+    if value is None:
+        return FOREVER
+    if isinstance(value, bool) or not (hasattr(value, "__float__") and not isinstance(value, str)):
+        raise ArgumentTypeError(name=name, allowed=allowed, found=value)
+    number = float(value)
+    if not number >= 0:
+        raise ArgumentError(name=name, allowed=allowed, found=value)
+    return number
+
+
+def poll_seconds(value: object) -> float:
+    """poll_interval: more than zero, at most an hour."""
+    number = seconds("poll_interval", value)
+    if not 0.01 <= number <= 3600:
+        raise ArgumentError(name="poll_interval", allowed="a number of seconds from 0.01 to 3600", found=value)
+    return number
+
+
+def cancel(event: object) -> Any:
+    """`event` if it can be asked `is_set()`.
+
+    Raises:
+        ArgumentTypeError: it has no is_set().
+    """
+    if event is not None and not callable(getattr(event, "is_set", None)):
+        raise ArgumentTypeError(name="cancel_event", allowed="None or anything with is_set()", found=event)
+    return event
+
+
+def _sampler(value: object) -> str:
+    if value is None:
+        value = Uniform()
+    if not isinstance(value, Sampler):
+        raise ArgumentTypeError(name="sampler", allowed="a sampler of redis_replay.samplers, or None", found=value)
+    return repr(value)
+
+
+def _capacity(value: object) -> str:
+    return str(whole_number("capacity", value, 1, MAX_CAPACITY))
+
+
+def _uses(value: object) -> str:
+    return "None" if value is None else str(whole_number("consume_after_n_samples", value, 1, 1_000_000))
+
+
+STORED = {"capacity": _capacity, "sampler": _sampler, "consume_after_n_samples": _uses}
+DEFAULTS: dict[str, object] = {"sampler": None, "consume_after_n_samples": None}
+
+
+def stored(options: dict[str, object]) -> dict[str, tuple[str, bool]]:
+    """Each setting as (text to store, whether the caller named it). `capacity` is absent where it was left out."""
+    out = {}
+    for name, as_text in STORED.items():
+        value = options.get(name, UNSET)
+        if value is not UNSET:
+            out[name] = (as_text(value), True)
+        elif name in DEFAULTS:
+            out[name] = (as_text(DEFAULTS[name]), False)
+    return out

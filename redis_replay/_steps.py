@@ -1,0 +1,90 @@
+"""What an operation asks of its shell: generators yield these and are sent the results. No I/O here."""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from redis_replay.exceptions import ConnectionLostError, ServerRefusedError
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Run a script once. Sent back: its reply. `packed` holds `count` more arguments as RESP bulk strings."""
+
+    verb: str
+    args: tuple[bytes, ...]
+    packed: bytes = b""
+    count: int = 0
+    timeout: float = 5.0  # seconds for the reply
+
+
+@dataclass(frozen=True, slots=True)
+class Pipe:
+    """Send commands that are packed already, in one go. Sent back: the list of their replies; an error is an item of it."""
+
+    packed: tuple[bytes, ...]
+    replies: int
+    timeout: float = 5.0
+    needs: tuple[str, ...] = ()  # verbs that must be loaded
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Block until a notice for `lane`, at most `seconds`; ends at once when the subscription was lost. Sent back: a Notice."""
+
+    lane: str
+    seconds: float
+    cancel_event: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """Have the subscription confirmed, before the first registration of a wait of `lane`. Sent back: None."""
+
+    lane: str
+    timeout: float
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Why a Pause ended: `wake`, `standby`, `lost` (the subscription was opened anew), `poll` (time), `cancelled`."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    """Let `seconds` pass before the next try. Sent back: None."""
+
+    seconds: float
+
+
+class UnansweredError(Exception):
+    """Raised into an operation: no script has answered. `error` says why; `sent`: how often the request may have arrived."""
+
+    def __init__(self, error: ConnectionLostError | ServerRefusedError, sent: int = 0) -> None:
+        super().__init__(error)
+        self.error = error
+        self.sent = sent
+
+
+class LostError(UnansweredError):
+    """The request was, perhaps, sent, and its reply did not come."""
+
+
+class NotNowError(UnansweredError):
+    """The server refuses everything for now (loading, busy). Nothing was done."""
+
+
+class ScriptMissingError(Exception):
+    """An item of a Pipe's replies: the server does not know a script of it. The shell has loaded it again."""
+
+
+Step = Call | Pipe | Pause | Listen | Sleep
+Operation = Generator[Step, Any, Any]
+
+
+class Clock(Protocol):
+    """The only source of time for operations: seconds that never go back."""
+
+    def __call__(self) -> float: ...

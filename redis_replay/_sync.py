@@ -1,0 +1,397 @@
+"""ReplayBuffer: runs operations and blocks between their steps. No rule of replay, no key and no script name is here."""
+
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redis_replay import _handle as h
+from redis_replay import _ops_admin as admin
+from redis_replay import _ops_read as read
+from redis_replay import _ops_sample as draw
+from redis_replay import _ops_write as write
+from redis_replay import _options as opt
+from redis_replay._clock import monotonic, sleep
+from redis_replay._codec import decode_record, encode_batch, encode_record
+from redis_replay._connection import Connection
+from redis_replay._core import CALL_SECONDS, LANES, Core, Lane, LocalStats
+from redis_replay._steps import Call, Listen, Operation, Pause, Pipe, Step
+from redis_replay._types import Report
+from redis_replay._wakeup import Listener
+from redis_replay.exceptions import BufferClosedError, BufferShutDownError, ReplayError, ReplayTimeoutError
+
+INTERRUPT_SECONDS = 0.5  # how long an interrupted call may take to settle what it left open
+
+
+class _Runtime:
+    """What belongs to one process: sockets, subscription, lanes."""
+
+    def __init__(self, address: Any, core: Core) -> None:
+        self.pid = os.getpid()
+        self.core = core
+        self.connection = Connection(address, core)
+        self.listener = Listener(self.connection)
+        self.slots = threading.BoundedSemaphore(LANES)
+
+    def perform(self, step: Step) -> Any:
+        """Does what an operation asks for."""
+        if isinstance(step, (Call, Pipe)):
+            return self.connection.run(step)
+        if isinstance(step, Pause):
+            return self.listener.pause(step)
+        if isinstance(step, Listen):
+            return self.listener.open(step)
+        return sleep(step.seconds)
+
+    def drive(self, operation: Operation) -> Any:
+        """Runs an operation to its end."""
+        try:
+            step = next(operation)
+            while True:
+                try:
+                    result = self.perform(step)
+                except BaseException as error:  # noqa: BLE001 - it is the operation that must judge it
+                    step = operation.throw(error)
+                else:
+                    step = operation.send(result)
+        except StopIteration as stop:
+            return stop.value
+
+
+class ReplayBuffer:
+    """A replay buffer in Redis or Valkey. Creates it, or attaches to it if it is there and its settings are equal.
+
+    Threads may share a handle; forked and spawned processes and unpickled copies get sockets of their own.
+
+    Args:
+        url: a URL (redis://, rediss://, unix://, or embedded:// for a private server), a redis.Redis (fakeredis
+            included), or an EmbeddedServer.
+        name: 1 to 200 characters of A-Z a-z 0-9 _ . - / : @ + =.
+        capacity: records that the buffer holds at most; the oldest are evicted. Left out, the buffer must exist.
+        batch_size: default of `sample` and `wait_until_sampleable`.
+        sampler: one of redis_replay.samplers; None is Uniform().
+        consume_after_n_samples: a record leaves the buffer when it has been handed out so often; None is never.
+        seed: of this handle's draws; None is fresh entropy. A forked, unpickled or copied handle gets its own stream.
+        poll_interval: seconds after which a wait looks again although no notice came, 0.01 to 3600.
+        fresh: delete the buffer first, if it is there.
+
+    Settings that are left out are not compared; an explicit None is.
+
+    Raises:
+        ArgumentError, ArgumentTypeError: an argument is not allowed.
+        ConfigMismatchError: it exists with other settings.
+        BufferNotFoundError: it does not exist, and capacity was left out.
+        FormatError, BufferDamagedError, ServerTooOldError, ConnectionLostError, ServerRefusedError.
+    """
+
+    def __init__(
+        self,
+        url: object,
+        name: str,
+        *,
+        capacity: object = opt.UNSET,
+        batch_size: int | None = None,
+        sampler: object = opt.UNSET,
+        consume_after_n_samples: object = opt.UNSET,
+        seed: int | None = None,
+        poll_interval: float = 1.0,
+        fresh: bool = False,
+    ) -> None:
+        options = {"capacity": capacity, "sampler": sampler, "consume_after_n_samples": consume_after_n_samples}
+        self._prepare(url, name, options, batch_size, poll_interval, seed)
+        self._open(admin.open_buffer, h.mode(options, fresh), opt.stored(options), monotonic() + admin.OPEN_SECONDS)
+
+    @classmethod
+    def attach(
+        cls, url: object, name: str, *, timeout: float | None = None, batch_size: int | None = None,
+        seed: int | None = None, poll_interval: float = 1.0,
+    ) -> Self:  # fmt: skip
+        """A handle on a buffer that somebody creates, perhaps later; also while the server is still starting.
+
+        Args:
+            timeout: seconds to wait for its creator; None and inf without end, 0 asks once.
+
+        Raises:
+            ReplayTimeoutError: nobody created it in time. ConnectionLostError: the server could not be reached in time.
+        """
+        limit = opt.seconds("timeout", timeout)
+        self = cls.__new__(cls)
+        self._prepare(url, name, {}, batch_size, poll_interval, seed)
+        self._open(admin.attach, {}, limit)
+        return self
+
+    def _prepare(self, url: object, name: object, options: dict[str, Any], batch: object, poll: object, seed: object) -> None:
+        self._setup, self._server = h.setup(url, name, options, batch, poll, seed)
+        self._closed = False
+        self._now = _Runtime(self._setup.address, self._setup.core(self._setup.seed))
+
+    def _open(self, operation: Any, *args: Any) -> None:
+        try:
+            self._now.drive(operation(self._now.core, *args))
+        except BaseException:
+            self.close()
+            raise
+
+    # Running operations
+
+    def _runtime(self) -> _Runtime:
+        if self._closed:
+            raise BufferClosedError(name=self._setup.name)
+        if self._now.pid != os.getpid():  # forked: nothing of the parent's sockets, lanes and random numbers may be used
+            self._now = _Runtime(self._setup.address, self._now.core.renew())
+        return self._now
+
+    def _read(self, operation: Any, *args: Any) -> Any:
+        now = self._runtime()
+        return now.drive(operation(now.core, *args))
+
+    def _run(self, operation: Any, *args: Any, timeout: float = CALL_SECONDS) -> Any:
+        """Runs an operation on a lane of its own."""
+        now = self._runtime()
+        if not now.slots.acquire(timeout=min(timeout, threading.TIMEOUT_MAX)):
+            raise ReplayTimeoutError(name=now.core.name, what="a free lane", have=0, need=1, timeout_s=timeout)
+        lane = now.core.take_lane()
+        try:
+            return now.drive(operation(now.core, lane, *args))
+        except BaseException as error:
+            if isinstance(error, BufferClosedError) or not isinstance(error, ReplayError):
+                self._settle(now, lane, forget=False)
+            raise
+        finally:
+            now.core.put_lane(lane)
+            now.slots.release()
+
+    @staticmethod
+    def _settle(now: _Runtime, lane: Lane, *, forget: bool) -> None:
+        """Ends what an interrupted call left open, if the server can be reached at once; else the next call does."""
+        if not lane.registered:
+            return
+        try:
+            now.drive(admin.settle(now.core, lane, forget=forget, until=monotonic() + INTERRUPT_SECONDS))
+        except ReplayError:
+            return
+
+    # Writing
+
+    def add(self, record: Any) -> int:
+        """Writes one record (a dict of arrays, tensors, scalars, text, bytes or dicts; or a TensorDict). Gives its index.
+
+        Raises:
+            SchemaError: it does not fit the schema that the first write fixed. BufferShutDownError, LimitError,
+            OutOfMemoryError, BufferGoneError, ConnectionLostError; OutcomeUnknownError: no reply came.
+        """
+        rows = encode_record(record, self._runtime().core.schema)
+        return int(self._run(write.write, rows)[0])
+
+    def extend(self, batch: Any) -> NDArray[np.int64]:
+        """Writes a batch: leaves with a leading batch dimension, or a list of records. Gives their indices, int64 (n,).
+
+        All of it is written or none, up to 20,000 records and 64 MiB; a longer one goes in steps, in order. A batch larger
+        than the capacity keeps its tail; the rest counts as written and evicted.
+
+        Raises:
+            as `add`; `done` of the error says how many records were written in steps before.
+        """
+        rows = encode_batch(batch, self._runtime().core.schema)
+        indices: NDArray[np.int64] = self._run(write.write, rows)
+        return indices
+
+    def remove(self, index: Any) -> int:
+        """Takes records out by index (one or many); those that are not there are passed over. Gives how many were."""
+        return int(self._run(write.remove, h.indices(index)))
+
+    def empty(self, empty_write_count: bool = True) -> None:
+        """Takes all records out. Indices go on: none ever means other bytes.
+
+        Args:
+            empty_write_count: start write_count, consumed, evicted and removed at 0; False counts what goes as removed.
+        """
+        self._run(write.change, "empty", int(bool(empty_write_count)))
+
+    # Drawing and waiting
+
+    def sample(
+        self, batch_size: int | None = None, return_info: bool = False, *, wait: bool = False,
+        timeout: float | None = None, cancel_event: Any = None, min_items: int | None = None,
+    ) -> Any:  # fmt: skip
+        """A batch, reserved: check, choice, consumption and count are one step on the server.
+
+        Args:
+            batch_size: records to draw; at most 8,192 at random, 20,000 from an end. The handle's by default.
+            return_info: give (data, SampleInfo).
+            wait: block until a full batch is there, in order of arrival; a wait that succeeds has its batch.
+            timeout: seconds to wait; None and inf without end, 0 asks once.
+            cancel_event: anything with is_set(), looked at every 0.1 s; set, it ends the wait.
+            min_items: a smaller floor: fewer records will do. A draw with replacement then gives a full batch; any other
+                comes back short.
+
+        Returns:
+            What `extend` takes: each leaf with a leading dimension n, writable and the caller's own. A TensorDict buffer
+            gives a TensorDict with "index" set.
+
+        Raises:
+            NotReadyError: too few records, and wait is False. ReplayTimeoutError (a TimeoutError): too few in time.
+            ReplayCancelledError (a RuntimeError); BufferShutDownError; ArgumentError: what can never be met;
+            BufferGoneError, BufferClosedError, ConnectionLostError.
+        """
+        core = self._runtime().core
+        wish = h.draw_wish(core, self._setup.batch_size, batch_size, min_items, wait, timeout, cancel_event)
+        drawn = self._run(draw.sample, wish, timeout=wish.timeout if wait else CALL_SECONDS)
+        return h.decode(core, drawn, return_info)
+
+    def wait_until_sampleable(
+        self, min_items: int | None = None, timeout: float | None = None, cancel_event: Any = None
+    ) -> bool:
+        """Blocks until `min_items` records (the handle's batch_size by default) are there. True then; False at the timeout
+        or when cancelled. Advice about the moment, not a reservation: that is `sample(wait=True)`.
+
+        Raises:
+            BufferShutDownError, BufferGoneError, BufferClosedError, ConnectionLostError, ArgumentError, ArgumentTypeError.
+        """
+        wish = h.wait_wish(self._runtime().core, self._setup.batch_size, min_items, timeout, cancel_event)
+        return bool(self._run(draw.wait_until, wish, timeout=wish.timeout))
+
+    def can_sample(self, batch_size: int | None = None) -> bool:
+        """Whether `sample(batch_size)` would succeed now. False also when the buffer is shut down."""
+        wish = h.can_wish(self._runtime().core, self._setup.batch_size, batch_size)
+        return bool(self._run(draw.can, wish))
+
+    def __iter__(self) -> Iterator[Any]:
+        """Batches of the handle's batch_size, each waited for, until the buffer is shut down."""
+        while True:
+            try:
+                yield self.sample(wait=True)
+            except BufferShutDownError:
+                return
+
+    # Looking
+
+    def get(self, index: Any) -> Any:
+        """The record stored under an index, or the batch under many. Draws nothing and counts nothing.
+
+        Raises:
+            RecordNotFoundError: there is none (any more). RecordDecodeError.
+        """
+        core, wanted = self._runtime().core, h.indices(index)
+        return h.found(core, index, wanted, self._read(read.get, wanted))
+
+    def records(self) -> Iterator[Any]:
+        """Every stored record in order of index, read in pages while the buffer goes on.
+
+        Raises:
+            RecordDecodeError: an entry that is no record; its `index` says which.
+        """
+        after: str = "0"
+        while after:
+            after, indices, payloads = self._read(read.page, after)
+            schema = self._runtime().core.schema
+            for index, payload in zip(indices, payloads, strict=True):
+                assert schema is not None
+                yield decode_record(schema, payload, index)
+
+    def stats(self) -> dict[str, int | float | str | bool]:
+        """Every counter in one round trip: plain scalars by name. docs/redis-cli.md says what each means."""
+        counters: dict[str, int | float | str | bool] = self._read(read.stats)
+        return counters
+
+    def doctor(self) -> Report:
+        """Checks the invariants of docs/architecture.md. Changes nothing."""
+        report: Report = self._read(admin.examine)
+        return report
+
+    def __len__(self) -> int:
+        """sampleable_size."""
+        return self.sampleable_size
+
+    @property
+    def write_count(self) -> int:
+        """Records written since the start, or since an `empty()` that reset it. Exact to 2^63 - 1."""
+        return int(self.stats()["write_count"])
+
+    @property
+    def sampleable_size(self) -> int:
+        """Live records: those that may be drawn now."""
+        return int(self.stats()["sampleable_size"])
+
+    @property
+    def storage_size(self) -> int:
+        """Stored records, those included that a reader is still fetching."""
+        return int(self.stats()["storage_size"])
+
+    @property
+    def local_stats(self) -> LocalStats:
+        """What the waits of this handle went through. Asks nobody."""
+        return self._now.core.local
+
+    @property
+    def name(self) -> str:
+        """The buffer's name."""
+        return self._setup.name
+
+    @property
+    def capacity(self) -> int:
+        """Records that the buffer holds at most."""
+        return self._now.core.capacity
+
+    @property
+    def batch_size(self) -> int | None:
+        """Default of `sample` and `wait_until_sampleable` on this handle."""
+        return self._setup.batch_size
+
+    # Ends of life
+
+    def shutdown(self, drain: bool = True) -> None:
+        """For everyone: writers are refused, waits end. With `drain`, a buffer that consumes gives out what is left first,
+        the last batch short and marked `info.last`."""
+        self._run(write.change, "shutdown", int(bool(drain)))
+
+    def reopen(self) -> None:
+        """A buffer that was shut down is open again, with what it holds."""
+        self._run(write.change, "reopen")
+
+    def delete(self) -> None:
+        """Deletes the buffer for everyone: no key is left, every wait ends with BufferGoneError. Closes this handle."""
+        self._read(admin.delete)
+        self.close()
+
+    def close(self) -> None:
+        """Ends this handle: its waits end with BufferClosedError, what it had drawn is its own. Idempotent. The buffer goes on."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._now.pid == os.getpid():
+            self._end(self._now)
+        if self._server is not None:
+            self._server.close()
+
+    def _end(self, now: _Runtime) -> None:
+        now.listener.close()
+        until = monotonic() + 2 * INTERRUPT_SECONDS
+        taken = 0
+        while taken < LANES and now.slots.acquire(timeout=max(0.0, until - monotonic())):
+            taken += 1
+        for lane in now.core.lanes:
+            self._settle(now, lane, forget=True)
+        now.connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Address, options and identity: no data, no socket. The password goes along."""
+        return {"setup": self._setup, "identity": self._now.core.identity(), "closed": self._closed}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._setup, self._server, self._closed = state["setup"], None, state["closed"]
+        core = self._setup.core(None)
+        core.identify(state["identity"])
+        self._now = _Runtime(self._setup.address, core)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self._setup.address)!r}, {self._setup.name!r})"

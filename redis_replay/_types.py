@@ -1,0 +1,72 @@
+"""Small values that calls give back."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class SampleInfo:
+    """What `sample(return_info=True)` tells beside the data.
+
+    Attributes:
+        index: int64 (n,), the identity of each record.
+        probability: float64 (n,), with which one draw gives this record: 1 / live for Uniform, 1 for an end.
+        times_sampled: int64 (n,), hand-outs of each record, this one included; None in a buffer that does not count them.
+        last: whether a draining buffer gave out the last of its records.
+    """
+
+    index: NDArray[np.int64]
+    probability: NDArray[np.float64]
+    times_sampled: NDArray[np.int64] | None
+    last: bool
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A breach that the doctor found: of which invariant, at which key, and what it saw."""
+
+    invariant: str
+    key: str
+    expected: str
+    found: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """The doctor's verdict. `checked` counts what was looked at, by key."""
+
+    findings: tuple[Finding, ...]
+    checked: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether every invariant holds."""
+        return not self.findings
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A script's answer: its word, what became of the lane's open number, and the data behind them."""
+
+    word: str
+    became: str
+    data: list[Any]
+
+    def texts(self) -> list[str]:
+        """The data as text."""
+        return [d.decode() if isinstance(d, bytes) else str(d) for d in self.data]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A batch as the script gave it out, before it is decoded."""
+
+    index: NDArray[np.int64]
+    times_sampled: NDArray[np.int64] | None
+    live: int
+    last: bool
+    payloads: list[bytes]

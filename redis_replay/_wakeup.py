@@ -1,0 +1,220 @@
+"""One subscription for each client, shared by its waiting calls: notices come in here and go to the lane they name.
+
+A notice is a hint: a lost one costs a poll. After a loss the subscription is opened anew, and every waiting call checks.
+"""
+
+import asyncio
+import threading
+from typing import Any
+
+import redis
+import redis.asyncio as aredis
+
+from redis_replay._clock import monotonic
+from redis_replay._connection import FAULTS, AsyncConnection, Connection
+from redis_replay._ops_admin import EVENTS
+from redis_replay._steps import Listen, Notice, Pause
+from redis_replay.exceptions import BufferClosedError
+
+SLICE_SECONDS = 0.25  # how long a closed handle, or a program that ends, may go unnoticed
+CANCEL_SECONDS = 0.1  # how long a cancel_event may
+REOPEN_SECONDS = 0.5  # between tries to open a lost subscription
+
+Message = dict[str, Any]
+
+
+class _Boxes:
+    """What both kinds of listener know: which lane has which notice."""
+
+    def __init__(self, connection: Any) -> None:
+        self.core = connection.core
+        self.channels = (self.core.channel, self.core.keys.events)
+        self.notices: dict[str, Notice] = {}
+        self.generation = 0  # subscriptions opened so far
+        self.closed = False
+
+    def put(self, message: Message | None) -> None:
+        """Takes a message of the subscription in."""
+        if message is None or message["type"] != "message":
+            return
+        if message["channel"].decode() == self.core.keys.events:
+            self.notices[EVENTS] = Notice("wake")
+            return
+        reason, _, lane = message["data"].decode().partition(" ")
+        self.notices[lane] = Notice(reason)
+
+    def take(self, lane: str, seen: int, cancel_event: Any) -> Notice | None:
+        """Why the lane's pause ends now, if it does."""
+        if self.closed:
+            raise BufferClosedError(name=self.core.name)
+        if notice := self.notices.pop(lane, None):
+            return notice
+        if cancel_event is not None and cancel_event.is_set():
+            return Notice("cancelled")
+        return Notice("lost") if seen != self.generation else None
+
+
+def _slice(until: float, cancel_event: Any) -> float:
+    return max(0.0, min(until - monotonic(), SLICE_SECONDS if cancel_event is None else CANCEL_SECONDS))
+
+
+class Listener(_Boxes):
+    """For threads: whoever waits and finds nobody reading reads for all."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self._client = redis.Redis(connection_pool=connection.pool)
+        self._pubsub: Any = None
+        self._turn = threading.Condition()
+        self._reading = False
+
+    def open(self, step: Listen) -> None:
+        """Has the subscription confirmed, or gives up after `timeout`: then the poll alone must do."""
+        with self._turn:
+            self.notices.pop(step.lane, None)
+            if self._pubsub is not None or self.closed:
+                return
+            try:
+                self._subscribe(step.timeout)
+            except FAULTS:
+                self._drop()
+
+    def _subscribe(self, timeout: float) -> None:
+        self._pubsub = self._client.pubsub()
+        self._pubsub.subscribe(*self.channels)
+        until = monotonic() + timeout
+        for _ in self.channels:
+            if self._pubsub.get_message(timeout=max(0.0, until - monotonic())) is None:
+                raise redis.TimeoutError("the subscription was not confirmed")
+        self.generation += 1
+
+    def pause(self, step: Pause) -> Notice:
+        """Blocks until there is a notice for the lane, or another reason to go on.
+
+        Raises:
+            BufferClosedError: the handle was closed, or the program ends.
+        """
+        until, seen = monotonic() + step.seconds, self.generation
+        while True:
+            with self._turn:
+                if notice := self.take(step.lane, seen, step.cancel_event):
+                    return notice
+                leads = not self._reading
+                self._reading = True
+                if not leads:
+                    self._turn.wait(_slice(until, step.cancel_event))
+            if leads:
+                self._read(_slice(until, step.cancel_event))
+            if monotonic() >= until:
+                return self.notices.pop(step.lane, Notice("poll"))
+            if not threading.main_thread().is_alive():
+                raise BufferClosedError(name=self.core.name)
+
+    def _read(self, seconds: float) -> None:
+        """Reads for everybody, as the only one who does."""
+        try:
+            if self._pubsub is None:
+                self._reopen(seconds)
+            else:
+                self.put(self._pubsub.get_message(timeout=seconds))
+        except FAULTS:
+            self._drop()
+        finally:
+            with self._turn:
+                self._reading = False
+                if self.closed:
+                    self._drop()
+                self._turn.notify_all()
+
+    def _reopen(self, seconds: float) -> None:
+        try:
+            self._subscribe(max(seconds, 0.05))
+        except FAULTS:
+            self._drop()
+            threading.Event().wait(min(seconds, REOPEN_SECONDS))
+
+    def _drop(self) -> None:
+        if self._pubsub is not None:
+            self._pubsub.close()
+        self._pubsub = None
+
+    def close(self) -> None:
+        """Ends every wait of this handle."""
+        with self._turn:
+            self.closed = True
+            if not self._reading:
+                self._drop()
+            self._turn.notify_all()
+
+
+class AsyncListener(_Boxes):
+    """For an event loop: one task reads while there is a handle."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        super().__init__(connection)
+        self._client = aredis.Redis(connection_pool=connection.pool)
+        self._pubsub: Any = None
+        self._reader: asyncio.Task[None] | None = None
+        self._turn = asyncio.Condition()
+        self._confirmed = asyncio.Event()
+
+    async def open(self, step: Listen) -> None:
+        """Has the subscription confirmed, or gives up after `timeout`: then the poll alone must do."""
+        self.notices.pop(step.lane, None)
+        if self._reader is None and not self.closed:
+            self._reader = asyncio.create_task(self._read(), name="redis-replay notices")
+        try:
+            await asyncio.wait_for(self._confirmed.wait(), step.timeout)
+        except TimeoutError:
+            return
+
+    async def pause(self, step: Pause) -> Notice:
+        """Waits until there is a notice for the lane, or another reason to go on."""
+        until, seen = monotonic() + step.seconds, self.generation
+        while True:
+            if notice := self.take(step.lane, seen, step.cancel_event):
+                return notice
+            if monotonic() >= until:
+                return Notice("poll")
+            async with self._turn:
+                try:
+                    await asyncio.wait_for(self._turn.wait(), _slice(until, step.cancel_event))
+                except TimeoutError:
+                    continue
+
+    async def _read(self) -> None:
+        while not self.closed:
+            try:
+                if self._pubsub is None:
+                    await self._subscribe()
+                self.put(await self._pubsub.get_message(timeout=SLICE_SECONDS))
+            except FAULTS:
+                await self._drop()
+                await asyncio.sleep(REOPEN_SECONDS)
+            async with self._turn:
+                self._turn.notify_all()
+
+    async def _subscribe(self) -> None:
+        self._pubsub = self._client.pubsub()
+        await self._pubsub.subscribe(*self.channels)
+        for _ in self.channels:
+            if await self._pubsub.get_message(timeout=1.0) is None:
+                raise redis.TimeoutError("the subscription was not confirmed")
+        self.generation += 1
+        self._confirmed.set()
+
+    async def _drop(self) -> None:
+        pubsub, self._pubsub = self._pubsub, None
+        self._confirmed.clear()
+        if pubsub is not None:
+            await pubsub.aclose()
+
+    async def close(self) -> None:
+        """Ends every wait of this handle."""
+        self.closed = True
+        if self._reader is not None:
+            self._reader.cancel()
+            await asyncio.gather(self._reader, return_exceptions=True)
+        async with self._turn:
+            self._turn.notify_all()
+        await self._drop()

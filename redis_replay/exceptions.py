@@ -1,0 +1,243 @@
+"""Every error that redis-replay raises on purpose.
+
+    ReplayError
+    ├── ArgumentError (ValueError), ArgumentTypeError (TypeError)   a bad option or argument
+    ├── SchemaError (ValueError)            a record that does not fit the buffer's schema
+    ├── ConfigMismatchError (ValueError)    attached with other settings than the buffer has
+    ├── LimitError (ValueError)             an index or a counter has reached its last value
+    ├── NotReadyError                       fewer records than the call needs, and it does not wait
+    ├── ReplayTimeoutError (TimeoutError)   a wait reached its timeout
+    ├── ReplayCancelledError (RuntimeError) a wait's cancel_event was set
+    ├── BufferShutDownError                 the buffer was shut down for everyone
+    ├── BufferClosedError                   this handle was closed
+    ├── BufferNotFoundError (LookupError)   nobody has created the buffer
+    ├── BufferGoneError                     the buffer was deleted, or deleted and created anew
+    ├── BufferDamagedError                  a key of the buffer is not what it must be
+    ├── FormatError                         the stored format is of another version of this library
+    ├── RecordNotFoundError (LookupError)   no record is stored under the index
+    ├── RecordDecodeError                   stored bytes are not a record of the schema
+    ├── OutcomeUnknownError                 a write was sent, and its reply never came
+    ├── ConnectionLostError (ConnectionError)  the server cannot be reached, or does not answer
+    ├── ServerTooOldError                   the server lacks a command that is needed
+    ├── OutOfMemoryError                    the server's maxmemory is reached
+    ├── ServerRefusedError                  the server refused a command for another reason
+    └── ProtocolError                       a script gave an answer that this version does not know
+
+Each error carries its data as attributes, and its text is made from them. All of them pickle and copy whole.
+"""
+
+from typing import Any
+
+
+def _rebuild(kind: "type[ReplayError]", data: dict[str, Any]) -> "ReplayError":
+    return kind(**data)
+
+
+class ReplayError(Exception):
+    """Root of the tree. `text` is the message, filled in from the keyword arguments, which become attributes."""
+
+    text = "{reason}"
+    done: int  # records that a call in several steps had handled before this error; set only there
+
+    def __init__(self, **data: Any) -> None:
+        self.__dict__.update(data)
+        self._data = data
+        super().__init__(self.text.format(**data))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self._data)
+
+
+class ArgumentError(ReplayError, ValueError):
+    """An argument has a value that is not allowed."""
+
+    text = "{name} must be {allowed}, not {found!r}"
+    name: str
+    allowed: str
+    found: object
+
+
+class ArgumentTypeError(ReplayError, TypeError):
+    """An argument has a type that is not allowed."""
+
+    text = "{name} must be {allowed}, not {found!r}"
+    name: str
+    allowed: str
+    found: object
+
+
+class SchemaError(ReplayError, ValueError):
+    """A record does not fit the schema that the first write fixed. `path` names the leaf, `expected` and `found` both sides."""
+
+    text = "leaf {path!r}: expected {expected}, found {found}"
+    path: str
+    expected: str
+    found: str
+
+
+class ConfigMismatchError(ReplayError, ValueError):
+    """The buffer exists with other settings. `differences` maps each option to (stored, given)."""
+
+    text = "buffer {name!r} exists with other settings: {listing}; leave these options out to attach as it is, or use another name"
+    name: str
+    differences: dict[str, tuple[object, object]]
+
+    def __init__(self, *, name: str, differences: dict[str, tuple[object, object]], listing: str | None = None) -> None:
+        if listing is None:
+            listing = ", ".join(f"{k}: stored {a!r}, given {b!r}" for k, (a, b) in differences.items())
+        super().__init__(name=name, differences=differences, listing=listing)
+
+
+class LimitError(ReplayError, ValueError):
+    """A write would carry an index or a counter past its last value. Nothing was written."""
+
+    text = "buffer {name!r}: {what} is {value}, and {n} more would pass its limit {limit}; nothing was written"
+    name: str
+    what: str
+    value: int
+    n: int
+    limit: int
+
+
+class NotReadyError(ReplayError):
+    """There are `have` records to draw from (less what is owed to waiters ahead), and the call needs `need`."""
+
+    text = "buffer {name!r}: {have} records can be drawn now and {need} are needed; pass wait=True to wait, or a smaller min_items"
+    name: str
+    have: int
+    need: int
+
+
+class ReplayTimeoutError(ReplayError, TimeoutError):
+    """A wait reached its timeout: `have` of `need` after `timeout_s` seconds."""
+
+    text = "buffer {name!r}: waited {timeout_s:g} s for {what}: have {have}, need {need}"
+    name: str
+    what: str
+    have: int
+    need: int
+    timeout_s: float
+
+
+class ReplayCancelledError(ReplayError, RuntimeError):
+    """The cancel_event of a wait was set: `have` of `need` at that moment."""
+
+    text = "buffer {name!r}: the wait was cancelled: have {have}, need {need}"
+    name: str
+    have: int
+    need: int
+
+
+class BufferShutDownError(ReplayError):
+    """The buffer was shut down for everyone: no more will come. Open it with `reopen()`, or create it with fresh=True."""
+
+    text = "buffer {name!r} was shut down: no more will come; reopen() opens it again, fresh=True creates it anew"
+    name: str
+
+
+class BufferClosedError(ReplayError):
+    """This handle was closed; the buffer itself goes on. Make a new handle."""
+
+    text = "this handle of buffer {name!r} was closed; make a new one"
+    name: str
+
+
+class BufferNotFoundError(ReplayError, LookupError):
+    """Nobody has created the buffer. Give capacity= to create it, or attach(timeout=) to wait for its creator."""
+
+    text = "buffer {name!r} does not exist; give capacity= to create it, or use attach(timeout=) to wait for its creator"
+    name: str
+
+
+class BufferGoneError(ReplayError):
+    """The buffer that this handle was opened on was deleted (and perhaps created anew). Nothing was touched."""
+
+    text = "buffer {name!r} is gone: it was deleted, or deleted and created anew; make a new handle"
+    name: str
+
+
+class BufferDamagedError(ReplayError):
+    """A key of the buffer is not what it must be. Nothing was changed."""
+
+    text = "buffer {name!r} is damaged: key {key!r} {found}, expected {expected}; `redis-replay doctor` tells more"
+    name: str
+    key: str
+    found: str
+    expected: str
+
+
+class FormatError(ReplayError):
+    """The buffer was stored by another version of this library: `found` and `supported` are format numbers."""
+
+    text = "buffer {name!r} is stored in format {found!r}, this version of redis-replay reads format {supported!r}; nothing was changed"
+    name: str
+    found: str
+    supported: str
+
+
+class RecordNotFoundError(ReplayError, LookupError):
+    """No record is stored under `index` (it was consumed, evicted or removed, or never written)."""
+
+    text = "buffer {name!r} has no record {index}"
+    name: str
+    index: int
+
+
+class RecordDecodeError(ReplayError):
+    """The bytes stored under `index` are not a record of the buffer's schema."""
+
+    text = "record {index} cannot be decoded: {reason}"
+    index: int
+    reason: str
+
+
+class OutcomeUnknownError(ReplayError):
+    """A write was sent and its reply never came: it was applied once, or not at all. `lane` and `number` name the request."""
+
+    text = "buffer {name!r}: {verb} (request {number} of lane {lane}) was sent, and no reply came: it was applied once or not at all"
+    name: str
+    verb: str
+    lane: str
+    number: int
+
+
+class ConnectionLostError(ReplayError, ConnectionError):
+    """The server cannot be reached or does not answer. `address` names it, without a password."""
+
+    text = "no answer from the server at {address}: {reason}"
+    address: str
+    reason: str
+
+
+class ServerTooOldError(ReplayError):
+    """The server lacks what redis-replay needs."""
+
+    text = "the server at {address} is too old ({found}); redis-replay needs {need}"
+    address: str
+    found: str
+    need: str
+
+
+class OutOfMemoryError(ReplayError):
+    """The server has reached its maxmemory. Nothing was written; what frees memory still works."""
+
+    text = "buffer {name!r}: the server is out of memory (maxmemory): {reason}; nothing was written"
+    name: str
+    reason: str
+
+
+class ServerRefusedError(ReplayError):
+    """The server refused a command: rights, a read-only replica, a wrong database, and so on."""
+
+    text = "the server at {address} refused {verb}: {reason}"
+    address: str
+    verb: str
+    reason: str
+
+
+class ProtocolError(ReplayError):
+    """A script gave an answer that this version does not know."""
+
+    text = "script {verb!r} gave an answer that this version of redis-replay does not know: {reply!r}"
+    verb: str
+    reply: object

@@ -1,0 +1,167 @@
+"""How scripts are put together from their includes, and what is refused."""
+
+import hashlib
+
+import pytest
+
+from redis_replay import _lua
+from redis_replay._lua import ScriptSourceError
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes Lua files by name ("verb" or "include/piece") and gives their folder."""
+
+    def files(**texts):
+        (tmp_path / "include").mkdir(exist_ok=True)
+        for file, text in texts.items():
+            folder = tmp_path if file.startswith("verb") else tmp_path / "include"
+            (folder / f"{file}.lua").write_text(text)
+        return tmp_path
+
+    return files
+
+
+def test_an_include_stands_where_its_line_was(write):
+    root = write(verb="local a = 1\n-- @include piece\nreturn f(a)\n", piece="local function f(x) return x end\n")
+    assert _lua.join(root, "verb").text == "local a = 1\nlocal function f(x) return x end\nreturn f(a)\n"
+
+
+def test_an_include_may_include_others(write):
+    root = write(verb="-- @include a\nreturn a()\n", a="-- @include b\nlocal a = b\n", b="local b = 1\n")
+    assert _lua.join(root, "verb").text == "local b = 1\nlocal a = b\nreturn a()\n"
+
+
+def test_a_piece_that_two_need_appears_once_before_its_first_user(write):
+    root = write(
+        verb="-- @include a\n-- @include b\nreturn 1\n",
+        a="-- @include shared\nlocal a = shared\n",
+        b="-- @include shared\nlocal b = shared\n",
+        shared="local shared = 1\n",
+    )
+    assert _lua.join(root, "verb").text == "local shared = 1\nlocal a = shared\nlocal b = shared\nreturn 1\n"
+
+
+def test_a_piece_named_after_a_piece_that_needed_it_appears_once(write):
+    root = write(verb="-- @include a\n-- @include b\n", a="-- @include b\nlocal a = b\n", b="local b = 1\n")
+    assert _lua.join(root, "verb").text == "local b = 1\nlocal a = b\n"
+
+
+def test_equal_lines_of_one_file_all_stay(write):
+    root = write(verb="if a then\n  f()\nend\nif b then\n  f()\nend\n")
+    assert _lua.join(root, "verb").text == "if a then\n  f()\nend\nif b then\n  f()\nend\n"
+
+
+def test_comment_lines_and_blank_lines_are_not_sent(write):
+    root = write(verb="-- verb: a purpose\n\nlocal a = 1  -- why\n   -- more\n\nreturn a\n")
+    assert _lua.join(root, "verb").text == "local a = 1  -- why\nreturn a\n"
+
+
+def test_sha_is_the_name_that_the_server_gives_the_text(write, server):
+    script = _lua.join(write(verb="-- verb: a purpose\nreturn 'ä'\n"), "verb")
+    assert script.sha == hashlib.sha1(script.text.encode()).hexdigest()
+    assert server.client(decode_responses=True).script_load(script.text) == script.sha
+
+
+def test_the_same_include_twice_in_a_file_is_refused(write):
+    root = write(verb="-- @include a\n\n-- @include a\n", a="local a = 1\n")
+    with pytest.raises(ScriptSourceError, match=r"^verb\.lua:3: a is already included on line 1$"):
+        _lua.join(root, "verb")
+
+
+def test_a_missing_include_is_refused(write):
+    root = write(verb="-- @include a\n", a="local x\n-- @include nowhere\n")
+    with pytest.raises(ScriptSourceError, match=r"^include/a\.lua:2: there is no file include/nowhere\.lua$"):
+        _lua.join(root, "verb")
+
+
+def test_a_missing_verb_is_refused(write):
+    with pytest.raises(ScriptSourceError, match=r"^verb\.lua: there is no file verb\.lua$"):
+        _lua.join(write(), "verb")
+
+
+def test_a_circle_of_includes_is_refused(write):
+    root = write(verb="-- @include a\n", a="-- @include b\n", b="local x\n-- @include a\n")
+    circle = r"verb\.lua -> include/a\.lua -> include/b\.lua -> include/a\.lua"
+    with pytest.raises(ScriptSourceError, match=rf"^include/b\.lua:2: circle of includes: {circle}$"):
+        _lua.join(root, "verb")
+
+
+def test_a_piece_that_includes_itself_is_refused(write):
+    root = write(verb="-- @include a\n", a="-- @include a\n")
+    with pytest.raises(ScriptSourceError, match=r"^include/a\.lua:1: circle of includes"):
+        _lua.join(root, "verb")
+
+
+def test_a_source_error_is_an_import_error():
+    assert issubclass(ScriptSourceError, ImportError)
+
+
+def test_every_verb_of_this_installation_loads():
+    assert [_lua.load(verb).verb for verb in _lua.verbs()] == list(_lua.verbs())
+
+
+def test_a_script_is_put_together_once_a_process(write, monkeypatch):
+    root = write(verb="return 1\n")
+    monkeypatch.setattr(_lua, "folder", lambda: root)
+    _lua.load.cache_clear()
+    first = _lua.load("verb")
+    write(verb="return 2\n")
+    assert _lua.load("verb") is first
+    _lua.load.cache_clear()
+
+
+HEADER = """\
+-- verb: what it is for
+-- KEYS[1]  rr:{NAME}:config    hash    settings, epoch, state
+-- KEYS[2]  rr:{NAME}:counters  hash    every counter
+-- ARGV[1]  epoch               text    the epoch the caller was opened on
+-- ARGV[2]  lease_ms            number, ms
+-- ARGV[3..8] seed              int     six of them
+-- ARGV[9..]  payload           bytes   the records
+-- Returns  OK index…             what was written
+--   NOT_READY have need  nothing changed:
+--                        and nothing will
+--   SHUT | GONE  over
+-- Writes   config, counters
+--          and records
+-- Publishes nothing
+-- @include piece
+local config = KEYS[1]
+-- Returns NOT this
+"""
+
+
+@pytest.fixture
+def header(write, monkeypatch):
+    monkeypatch.setattr(_lua, "folder", lambda: root)
+    root = write(verb=HEADER)
+    _lua.header.cache_clear()
+    yield _lua.header("verb")
+    _lua.header.cache_clear()
+
+
+def test_header_names_the_verb_and_its_purpose(header):
+    assert (header.verb, header.purpose) == ("verb", "what it is for")
+
+
+def test_header_lists_keys_and_arguments(header):
+    assert [tuple(slot) for slot in header.keys] == [
+        (1, 1, "rr:{NAME}:config", "hash", "settings, epoch, state"),
+        (2, 2, "rr:{NAME}:counters", "hash", "every counter"),
+    ]
+    assert [tuple(slot) for slot in header.argv] == [
+        (1, 1, "epoch", "text", "the epoch the caller was opened on"),
+        (2, 2, "lease_ms", "number, ms", ""),
+        (3, 8, "seed", "int", "six of them"),
+        (9, 0, "payload", "bytes", "the records"),
+    ]
+
+
+def test_header_lists_reply_words(header):
+    assert list(header.returns) == ["OK", "NOT_READY", "SHUT", "GONE"]
+    assert header.returns["NOT_READY"].startswith("have need")
+
+
+def test_header_says_what_is_written_and_published(header):
+    assert (header.writes, header.publishes) == ("config, counters and records", "nothing")
