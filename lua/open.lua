@@ -14,9 +14,11 @@
 -- Publishes  open to events; in mode fresh what delete publishes
 -- @include erase
 local epoch, format, mode = ARGV[1], ARGV[2], ARGV[3]
-local TYPES = {'hash', 'hash', 'stream', 'stream', 'zset', 'zset', 'hash', 'set', 'hash', 'zset', 'zset', 'hash', 'zset', 'hash'}
-local ZERO = {'write_count', 'records_total', 'sampleable_size', 'storage_size', 'leased', 'hidden', 'parting', 'consumed',
-  'evicted', 'removed', 'sample_calls', 'samples_returned', 'last', 'notices', 'arrivals', 'lapsed', 'foreign', 'clock', 'clock_offset'}
+local TYPES = {'hash', 'hash', 'stream', 'stream', 'zset', 'zset', 'hash', 'set', -- in the order of KEYS
+  'hash', 'zset', 'zset', 'hash', 'zset', 'hash'}
+local ZERO = {'write_count', 'records_total', 'sampleable_size', 'storage_size', 'leased', 'hidden', 'parting',
+  'consumed', 'evicted', 'removed', 'sample_calls', 'samples_returned', 'last', 'notices', 'arrivals', 'lapsed',
+  'foreign', 'clock', 'clock_offset'}
 
 local function damage(there)
   for i, kind in ipairs(TYPES) do

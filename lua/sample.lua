@@ -23,7 +23,6 @@
 --   GONE | FORGOTTEN | STALE          another epoch | lane not known | a late copy
 -- Writes   order, uses, parting, held, holds, counters, waiters, waiting
 -- Publishes  wake, standby to waiters
--- @include request
 -- @include use
 -- @include draw
 -- @include fetch
@@ -82,7 +81,7 @@ if is_small() then payloads, lost = fetch(indices) end
 if lost then return done({'DAMAGED', records, 'has_no_entry_0-' .. lost, 'one_for_each_live_record'}) end
 
 local live = int(count('sampleable_size'))
-local words, counts = hand_out(lane, indices, is_small(), time)
+local words, counts = hand_out(indices, is_small(), time)
 local last = settings.state == 'draining' and count('sampleable_size') == 0 and 'l' or '-'
 local kept = {'OK', int(n), live, last}
 for _, word in ipairs(words) do kept[#kept + 1] = word end

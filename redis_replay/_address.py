@@ -59,6 +59,9 @@ class Address:
             pool = redis.ConnectionPool.from_url(url)
         except ValueError as error:
             raise ArgumentError(name="url", allowed=f"{SCHEMES} ({error})", found=without_password(url)) from None
+        path = urlsplit(url).path.strip("/")
+        if path and "path" not in pool.connection_kwargs and not path.isdecimal():  # the client library takes it for 0
+            raise ArgumentError(name="url", allowed="a URL that ends with a database number", found=without_password(url))
         self.kind = pool.connection_class.__name__
         self.kwargs = _ours(pool.connection_kwargs)
 
@@ -72,7 +75,7 @@ class Address:
     @property
     def fake(self) -> bool:
         """Whether it is a fakeredis."""
-        return self.kind.startswith("Fake")
+        return bool(self.kind.startswith("Fake"))
 
     @property
     def db(self) -> int:
@@ -108,7 +111,7 @@ class Address:
 
     def _class(self, module: Any, prefix: str) -> Any:
         if self.fake:
-            from fakeredis._clients import _async, _sync  # noqa: PLC0415, PLC2701 - only where the user brought it
+            from fakeredis._clients import _async, _sync
 
             return _async.FakeAsyncRedisConnection if prefix else _sync.FakeRedisConnection
         return getattr(module, self.kind)

@@ -1,7 +1,6 @@
 """AsyncReplayBuffer: the same operations as ReplayBuffer, awaited. It opens at its first await, or by `async with`."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Awaitable
 from typing import Any, Self
 
@@ -14,52 +13,13 @@ from redis_replay import _ops_read as read
 from redis_replay import _ops_sample as draw
 from redis_replay import _ops_write as write
 from redis_replay import _options as opt
-from redis_replay._clock import monotonic
+from redis_replay import _scripts as scripts
 from redis_replay._codec import decode_record, encode_batch, encode_record
-from redis_replay._connection import AsyncConnection
-from redis_replay._core import CALL_SECONDS, LANES, Core, Lane, LocalStats
-from redis_replay._steps import Call, Listen, Operation, Pause, Pipe, Step
-from redis_replay._sync import INTERRUPT_SECONDS, ReplayBuffer
+from redis_replay._core import CALL_SECONDS, LocalStats
+from redis_replay._runtime import AsyncRuntime
+from redis_replay._sync import ReplayBuffer
 from redis_replay._types import Report
-from redis_replay._wakeup import AsyncListener
-from redis_replay.exceptions import BufferClosedError, BufferShutDownError, ReplayError, ReplayTimeoutError
-
-
-class _Runtime:
-    """What belongs to one event loop of one process: sockets, subscription, lanes."""
-
-    def __init__(self, address: Any, core: Core) -> None:
-        self.pid = os.getpid()
-        self.loop = asyncio.get_running_loop()
-        self.core = core
-        self.connection = AsyncConnection(address, core)
-        self.listener = AsyncListener(self.connection)
-        self.slots = asyncio.BoundedSemaphore(LANES)
-        self.settling: set[asyncio.Task[None]] = set()
-
-    async def perform(self, step: Step) -> Any:
-        """Does what an operation asks for."""
-        if isinstance(step, (Call, Pipe)):
-            return await self.connection.run(step)
-        if isinstance(step, Pause):
-            return await self.listener.pause(step)
-        if isinstance(step, Listen):
-            return await self.listener.open(step)
-        return await asyncio.sleep(step.seconds)
-
-    async def drive(self, operation: Operation) -> Any:
-        """Runs an operation to its end."""
-        try:
-            step = next(operation)
-            while True:
-                try:
-                    result = await self.perform(step)
-                except BaseException as error:  # noqa: BLE001 - it is the operation that must judge it
-                    step = operation.throw(error)
-                else:
-                    step = operation.send(result)
-        except StopIteration as stop:
-            return stop.value
+from redis_replay.exceptions import BufferClosedError, BufferShutDownError
 
 
 class AsyncReplayBuffer:
@@ -85,7 +45,7 @@ class AsyncReplayBuffer:
         options = {"capacity": capacity, "sampler": sampler, "consume_after_n_samples": consume_after_n_samples}
         mode = h.mode(options, fresh)
         self._prepare(url, name, options, batch_size, poll_interval, seed)
-        self._how: tuple[Any, ...] | None = (admin.open_buffer, mode, opt.stored(options), admin.OPEN_SECONDS)
+        self._how: tuple[Any, ...] | None = (admin.open_buffer, mode, opt.stored(options))
 
     @classmethod
     async def attach(
@@ -103,36 +63,31 @@ class AsyncReplayBuffer:
         self._setup, self._server = h.setup(url, name, options, batch, poll, seed)
         self._closed = False
         self._core = self._setup.core(self._setup.seed)
-        self._now: _Runtime | None = None
+        self._now: AsyncRuntime | None = None
         self._opening = asyncio.Lock()
 
     # Running operations
 
-    async def _runtime(self) -> _Runtime:
+    async def _runtime(self) -> AsyncRuntime:
         if self._closed:
             raise BufferClosedError(name=self._setup.name)
-        now = self._now
-        if now is not None and now.pid == os.getpid() and now.loop is asyncio.get_running_loop():
-            return now
-        if now is not None:  # another process or loop: nothing of the old sockets, lanes and random numbers may be used
-            self._core, self._opening = now.core.renew(), asyncio.Lock()
-            self._now = None
+        if self._now is not None and self._now.foreign:  # nothing of the old sockets, lanes and random numbers may be used
+            self._core, self._opening, self._now = self._core.renew(), asyncio.Lock(), None
+        if self._now is not None:
+            return self._now
         async with self._opening:
             return self._now or await self._open()
 
-    async def _open(self) -> _Runtime:
-        now = _Runtime(self._setup.address, self._core)
+    async def _open(self) -> AsyncRuntime:
+        now = AsyncRuntime(self._setup.address, self._core)
         try:
             if self._how is not None:
                 operation, *args = self._how
-                if operation is admin.open_buffer:
-                    args[-1] += monotonic()
                 await now.drive(operation(now.core, *args))
         except BaseException:
-            await self._end(now)
+            await now.close()
             raise
-        self._how = None
-        self._now = now
+        self._how, self._now = None, now
         return now
 
     async def _read(self, operation: Any, *args: Any) -> Any:
@@ -140,45 +95,7 @@ class AsyncReplayBuffer:
         return await now.drive(operation(now.core, *args))
 
     async def _run(self, operation: Any, *args: Any, timeout: float = CALL_SECONDS) -> Any:
-        """Runs an operation on a lane of its own."""
-        now = await self._runtime()
-        try:
-            await asyncio.wait_for(now.slots.acquire(), None if timeout == opt.FOREVER else timeout + INTERRUPT_SECONDS)
-        except TimeoutError:
-            raise ReplayTimeoutError(name=now.core.name, what="a free lane", have=0, need=1, timeout_s=timeout) from None
-        lane = now.core.take_lane()
-        try:
-            result = await now.drive(operation(now.core, lane, *args))
-        except BaseException as error:
-            if isinstance(error, BufferClosedError) or not isinstance(error, ReplayError):
-                self._settle_later(now, lane)
-            else:
-                self._put(now, lane)
-            raise
-        self._put(now, lane)
-        return result
-
-    @staticmethod
-    def _put(now: _Runtime, lane: Lane) -> None:
-        now.core.put_lane(lane)
-        now.slots.release()
-
-    def _settle_later(self, now: _Runtime, lane: Lane) -> None:
-        """A cancelled task must not wait: a task of its own ends what the call left open, then gives the lane back."""
-        task = now.loop.create_task(self._settle(now, lane, forget=False))
-        now.settling.add(task)
-        task.add_done_callback(now.settling.discard)
-        task.add_done_callback(lambda _: self._put(now, lane))
-
-    @staticmethod
-    async def _settle(now: _Runtime, lane: Lane, *, forget: bool) -> None:
-        """Ends what an interrupted call left open, if the server can be reached at once; else the next call does."""
-        if not lane.registered:
-            return
-        try:
-            await now.drive(admin.settle(now.core, lane, forget=forget, until=monotonic() + INTERRUPT_SECONDS))
-        except ReplayError:
-            return
+        return await (await self._runtime()).run(operation, *args, timeout=timeout)
 
     # Writing
 
@@ -195,7 +112,7 @@ class AsyncReplayBuffer:
         return int(await self._run(write.remove, h.indices(index)))
 
     async def empty(self, empty_write_count: bool = True) -> None:
-        await self._run(write.change, "empty", int(bool(empty_write_count)))
+        await self._run(write.change, scripts.empty(reset=bool(empty_write_count)))
 
     # Drawing and waiting
 
@@ -233,9 +150,9 @@ class AsyncReplayBuffer:
         return h.found(core, index, wanted, await self._read(read.get, wanted))
 
     async def records(self) -> AsyncIterator[Any]:
-        after: str = "0"
-        while after:
-            after, indices, payloads = await self._read(read.page, after)
+        after: int | None = None
+        while after != 0:
+            after, indices, payloads = await self._read(read.page, after or 0)
             schema = (await self._runtime()).core.schema
             for index, payload in zip(indices, payloads, strict=True):
                 assert schema is not None
@@ -283,10 +200,10 @@ class AsyncReplayBuffer:
     # Ends of life
 
     async def shutdown(self, drain: bool = True) -> None:
-        await self._run(write.change, "shutdown", int(bool(drain)))
+        await self._run(write.change, scripts.shutdown(drain=bool(drain)))
 
     async def reopen(self) -> None:
-        await self._run(write.change, "reopen")
+        await self._run(write.change, scripts.reopen())
 
     async def delete(self) -> None:
         await self._read(admin.delete)
@@ -296,23 +213,10 @@ class AsyncReplayBuffer:
         if self._closed:
             return
         self._closed = True
-        now = self._now
-        if now is not None and now.pid == os.getpid() and now.loop is asyncio.get_running_loop():
-            await self._end(now)
+        if self._now is not None and not self._now.foreign:
+            await self._now.close()
         if self._server is not None:
             self._server.close()
-
-    async def _end(self, now: _Runtime) -> None:
-        await now.listener.close()
-        until = monotonic() + 2 * INTERRUPT_SECONDS
-        try:
-            for _ in range(LANES):
-                await asyncio.wait_for(now.slots.acquire(), max(0.0, until - monotonic()))
-        except TimeoutError:
-            pass
-        for lane in now.core.lanes:
-            await self._settle(now, lane, forget=True)
-        await now.connection.close()
 
     async def __aenter__(self) -> Self:
         await self._runtime()

@@ -305,7 +305,7 @@ def _gather(layout: Layout, slot: Slot, payloads: Sequence[bytes]) -> Array:
     out = np.ndarray((len(payloads), *slot.leaf.shape), slot.wire)  # np.empty would turn U0 into U1
     if not slot.nbytes or not payloads:
         return out
-    if slot.nbytes == layout.head and not layout.variable:
+    if slot.nbytes == layout.head and not layout.variable and isinstance(payloads[0], bytes):
         out.reshape(len(payloads), -1).view(f"V{slot.nbytes}")[:, 0] = payloads
         return out
     flat, end = out.reshape(-1).view(np.uint8).data, slot.offset + slot.nbytes

@@ -25,9 +25,7 @@ _ERRORS: dict[str, Callable[[str, Data], e.ReplayError]] = {
 }
 
 # Words that are answers, or that the operations act on themselves.
-ANSWERS = frozenset(
-    {"OK", "OPEN", "CLOSED", "READY", "FORGOTTEN", "LAPSED", "NO_SCHEMA", "SCHEMA", "MISMATCH", "FORMAT"}
-)
+ANSWERS = frozenset({"OK", "OPEN", "CLOSED", "READY", "FORGOTTEN", "LAPSED", "NO_SCHEMA", "SCHEMA", "MISMATCH", "FORMAT"})
 
 
 def words() -> frozenset[str]:

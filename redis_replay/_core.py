@@ -106,9 +106,9 @@ class Core:
         new.identify(self.identity())
         return new
 
-    def seeds(self) -> list[bytes]:
+    def seeds(self) -> list[int]:
         """Six seeds for a draw, as the script wants them."""
-        return [b"%d" % self.random.randrange(1, M1 if i < 3 else M2) for i in range(6)]
+        return [self.random.randrange(1, M1 if i < 3 else M2) for i in range(6)]
 
     def distinct(self) -> bool:
         """Whether a batch never holds a record twice."""

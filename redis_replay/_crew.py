@@ -14,6 +14,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any, Self
 
+GRACE_S = 5.0
 _SPAWN = multiprocessing.get_context("spawn")
 
 
@@ -47,8 +48,7 @@ class _Member:
 class Crew:
     """Child processes that end with this one. Use it in `with`: at its end they have gone."""
 
-    def __init__(self, grace_s: float = 5.0) -> None:
-        self._grace_s = grace_s
+    def __init__(self) -> None:
         self._members: list[_Member] = []
 
     def start(self, who: str, target: Callable[..., object], *args: Any) -> None:
@@ -65,21 +65,27 @@ class Crew:
         wait([member.process.sentinel for member in self._members], seconds)
         return next(filter(None, (member.failure() for member in self._members)), None)
 
-    def end(self) -> None:
-        """Give each a chance to end by itself, then end it."""
-        deadline = time.monotonic() + self._grace_s
-        for stop in (None, SpawnProcess.terminate, SpawnProcess.kill):
-            for member in self._members:
-                if stop and member.process.is_alive():
-                    stop(member.process)
-                member.process.join(max(0.0, deadline - time.monotonic()))
-            deadline = time.monotonic() + 1.0
+    def end(self, grace_s: float = GRACE_S) -> None:
+        """Give each so many seconds to end by itself, then end it."""
+        processes = [member.process for member in self._members]
+        _join(processes, grace_s)
+        for stop in (SpawnProcess.terminate, SpawnProcess.kill):
+            for process in processes:
+                if process.is_alive():
+                    stop(process)
+            _join(processes, 1.0)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.end()
+
+
+def _join(processes: list[SpawnProcess], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    for process in processes:
+        process.join(max(0.0, deadline - time.monotonic()))
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from redis import exceptions as r
 
 from redis_replay import exceptions as e
+from redis_replay._keys import Keys
 from redis_replay._steps import LostError, NotNowError, ScriptMissingError
 
 # Codes of "not now": nothing was done, and a later try may do it.
@@ -26,7 +27,10 @@ class Translator:
             return e.OutOfMemoryError(name=self.name, reason=text)
         if "WRONGTYPE" in text:
             return e.BufferDamagedError(
-                name=self.name, key=f"rr:{{{self.name}}}:*", found="has another type", expected="the type in docs/redis-cli.md"
+                name=self.name,
+                key=Keys(self.name).key("*"),
+                found="has another type",
+                expected="that of docs/redis-cli.md",
             )
         refused = e.ServerRefusedError(address=self.address, verb=verb, reason=text)
         if isinstance(error, (r.BusyLoadingError, r.TryAgainError)) or text.startswith(_LATER):

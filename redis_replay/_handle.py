@@ -1,6 +1,5 @@
 """What the sync and the async handle share: arguments checked, wishes made, batches decoded. No I/O."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -109,7 +108,7 @@ def draw_wish(
     """The wish of `sample`."""
     limit, checked = opt.seconds("timeout", timeout), opt.cancel(event)
     n, least = sizes(core, default, batch_size, min_items)
-    return _ops_sample.sample_wish(core, n, least, wait=bool(wait), timeout=limit, cancel_event=checked)
+    return _ops_sample.sample_wish(n, least, wait=bool(wait), timeout=limit, cancel_event=checked)
 
 
 def wait_wish(core: Core, default: int | None, min_items: object, timeout: object, event: object) -> _ops_sample.Wish:
@@ -139,7 +138,7 @@ def decode(core: Core, drawn: Drawn, return_info: bool) -> Any:
 
 
 def _tensor(index: Any) -> Any:
-    import torch  # noqa: PLC0415 - a TensorDict came in, so torch is there
+    import torch
 
     return torch.from_numpy(index.copy())
 
@@ -165,8 +164,3 @@ def found(core: Core, index: object, wanted: Sequence[int], payloads: Sequence[b
     if np.ndim(index) == 0:  # type: ignore[arg-type]
         return _codec.decode_record(core.schema, stored[0], wanted[0])
     return _codec.decode_batch(core.schema, stored, wanted)
-
-
-def process_id() -> int:
-    """Of this process: a handle that finds another one was forked."""
-    return os.getpid()

@@ -6,8 +6,9 @@ from typing import Any
 
 from redis_replay import _ops_read as read
 from redis_replay import _requests as rq
+from redis_replay import _scripts as scripts
 from redis_replay._core import CALL_SECONDS, Core, Lane
-from redis_replay._steps import Listen, Notice, Pause, Pipe, Step, UnansweredError
+from redis_replay._steps import Listen, Pause, Pipe, Step
 from redis_replay._types import Finding, Reply, Report
 from redis_replay.exceptions import (
     BufferNotFoundError,
@@ -27,16 +28,17 @@ EVENTS = "events"  # the box of a listener where state changes arrive
 Options = dict[str, tuple[str, bool]]
 
 
-def open_buffer(core: Core, mode: str, options: Options, until: float) -> Generator[Step, Any, None]:
+def open_buffer(core: Core, mode: str, options: Options, timeout: float = OPEN_SECONDS) -> Generator[Step, Any, None]:
     """Creates the buffer or attaches to it, by `mode`: create, attach or fresh.
 
     Raises:
         BufferNotFoundError, ConfigMismatchError, FormatError, BufferDamagedError, ServerTooOldError, ConnectionLostError.
     """
+    until = core.clock() + timeout
     yield from _probe(core, until)
     core.epoch = secrets.token_hex(8)
-    triples = [part for name, (text, named) in options.items() for part in (name, text, int(named))]
-    reply = yield from rq.ask(core, "open", (FORMAT, mode, *triples), until, ("OK", "MISMATCH", "FORMAT"))
+    script = scripts.open(format=FORMAT, mode=mode, option=options)
+    reply = yield from rq.ask(core, script, until, ("OK", "MISMATCH", "FORMAT"))
     texts = reply.texts()
     if reply.word == "MISMATCH":
         raise _mismatch(core, texts)
@@ -49,11 +51,7 @@ def _probe(core: Core, until: float) -> Generator[Step, Any, None]:
     """Finds out by trying whether the server can give stream ids as we need them. Creates nothing."""
     key = core.keys.key("none").encode()
     step = Pipe((rq.pack(b"XADD", key, b"NOMKSTREAM", b"0-*", b"d", b""),), 1)
-    try:
-        replies, _ = yield from rq.deliver(core, step, until)
-    except UnansweredError as lost:
-        raise lost.error from lost.error.__cause__
-    refusal = replies[0]
+    refusal = (yield from rq.deliver_once(core, step, until))[0]
     if isinstance(refusal, ServerRefusedError) and ("ID" in refusal.reason or "arguments" in refusal.reason):
         raise ServerTooOldError(address=refusal.address, found=refusal.reason, need=NEED)
     if isinstance(refusal, Exception):
@@ -74,10 +72,11 @@ def attach(core: Core, options: Options, timeout: float) -> Generator[Step, Any,
         ReplayTimeoutError: nobody did within `timeout` seconds.
     """
     deadline = core.clock() + timeout
+    listening = False
     while True:
         final = core.clock() >= deadline
         try:
-            yield from open_buffer(core, "attach", options, core.clock() + min(OPEN_SECONDS, max(0.2, timeout)))
+            yield from open_buffer(core, "attach", options, min(OPEN_SECONDS, max(0.2, timeout)))
             return
         except (BufferNotFoundError, ConnectionLostError) as error:
             if final:
@@ -85,9 +84,11 @@ def attach(core: Core, options: Options, timeout: float) -> Generator[Step, Any,
         except ServerRefusedError as error:
             if final or not error.reason.startswith("LOADING"):
                 raise
-        yield Listen(EVENTS, min(1.0, max(0.05, deadline - core.clock())))
-        notice: Notice = yield Pause(EVENTS, max(0.0, min(core.poll_interval, deadline - core.clock())))
-        del notice
+        if listening:
+            yield Pause(EVENTS, max(0.0, min(core.poll_interval, deadline - core.clock())))
+        else:  # it may have been created before the subscription stood: look again at once
+            yield Listen(EVENTS, min(1.0, max(0.05, deadline - core.clock())))
+            listening = True
 
 
 def _nobody(core: Core, timeout: float, error: Exception) -> Exception:
@@ -98,14 +99,13 @@ def _nobody(core: Core, timeout: float, error: Exception) -> Exception:
 
 def delete(core: Core) -> Generator[Step, Any, None]:
     """Takes every key of the buffer away."""
-    yield from rq.ask(core, "delete")
+    yield from rq.ask(core, scripts.delete())
 
 
 def settle(core: Core, lane: Lane, *, forget: bool, until: float | None = None) -> Generator[Step, Any, Reply]:
     """An empty request: ends what the lane left open. `forget`: it will not be used again."""
     until = core.clock() + CALL_SECONDS if until is None else until
-    reply = yield from rq.request(core, lane, "settle", (int(forget and not lane.resent),), until)
-    return reply
+    return (yield from rq.request(core, lane, scripts.settle(forget=forget and not lane.resent), until))
 
 
 def examine(core: Core) -> Generator[Step, Any, Report]:

@@ -1,14 +1,14 @@
 """Operations that read: schema, stats, records by index, pages, the doctor. Generators without I/O: see _steps."""
 
-import json
 from collections.abc import Generator
 from typing import Any
 
 from redis_replay import _requests as rq
-from redis_replay._core import CALL_SECONDS, Core
+from redis_replay import _scripts as scripts
+from redis_replay._core import Core
 from redis_replay._options import MAX_ENDS
 from redis_replay._schema import Schema
-from redis_replay._steps import Pipe, Step, UnansweredError
+from redis_replay._steps import Pipe, Step
 from redis_replay.exceptions import BufferGoneError
 
 PAGE_BYTES = 8 * 2**20
@@ -21,10 +21,7 @@ def stored_schema(core: Core, expected_hash: str | None = None) -> Generator[Ste
         return core.schema
     config = core.keys.key("config").encode()
     step = Pipe((rq.pack(b"HMGET", config, b"epoch", b"schema", b"record_bytes"),), 1)
-    try:
-        replies, _ = yield from rq.deliver(core, step, core.clock() + CALL_SECONDS)
-    except UnansweredError as lost:
-        raise lost.error from lost.error.__cause__
+    replies = yield from rq.deliver_once(core, step)
     if isinstance(replies[0], Exception):
         raise replies[0]
     epoch, text, record_bytes = replies[0]
@@ -37,7 +34,7 @@ def stored_schema(core: Core, expected_hash: str | None = None) -> Generator[Ste
 
 def stats(core: Core) -> Generator[Step, Any, dict[str, int | float | str | bool]]:
     """Every counter, in one round trip."""
-    reply = yield from rq.ask(core, "stats")
+    reply = yield from rq.ask(core, scripts.stats())
     texts = reply.texts()
     raw: dict[str, int | float | str | bool] = {
         name: value if name == "state" else int(value) for name, value in zip(texts[::2], texts[1::2], strict=True)
@@ -54,39 +51,35 @@ def get(core: Core, indices: list[int]) -> Generator[Step, Any, list[bytes | Non
     step = max(1, min(MAX_ENDS, PAGE_BYTES // max(1, core.record_bytes or 4096)))
     out: list[bytes | None] = []
     for low in range(0, len(indices), step):
-        reply = yield from rq.ask(core, "get", indices[low : low + step])
+        reply = yield from rq.ask(core, scripts.get(index=indices[low : low + step]))
         if any(payload is not None for payload in reply.data[1:]):
             yield from stored_schema(core, reply.data[0].decode())
         out += reply.data[1:]
     return out
 
 
-def page(core: Core, after: str) -> Generator[Step, Any, tuple[str, list[int], list[bytes]]]:
-    """A page of stored records behind index `after`. Gives where the next starts ("" at the end), indices, payloads."""
+def page(core: Core, after: int) -> Generator[Step, Any, tuple[int, list[int], list[bytes]]]:
+    """A page of stored records behind index `after`. Gives where the next starts (0 at the end), indices, payloads."""
     size = max(1, min(PAGE_RECORDS, PAGE_BYTES // max(1, core.record_bytes or 4096)))
-    reply = yield from rq.ask(core, "page", (after, size))
+    reply = yield from rq.ask(core, scripts.page(after=after, page_size=size))
     indices, payloads = [int(i) for i in reply.data[2::2]], list(reply.data[3::2])
     if indices:
         yield from stored_schema(core, reply.data[0].decode())
-    return reply.data[1].decode(), indices, payloads
+    return int(reply.data[1] or 0), indices, payloads
 
 
 def facts(core: Core) -> Generator[Step, Any, dict[str, str]]:
     """What the doctor judges the totals by."""
-    texts = (yield from rq.ask(core, "doctor")).texts()
+    texts = (yield from rq.ask(core, scripts.doctor())).texts()
     return dict(zip(texts[::2], texts[1::2], strict=True))
 
 
 def audit(core: Core, what: str) -> Generator[Step, Any, tuple[int, list[str]]]:
     """Looks at every entry of a side key. Gives how many, and the indices that name no stored record."""
-    cursor, looked, wrong = "0", 0, []
+    wrong: list[str] = []
+    cursor, looked = "0", 0
     while True:
-        texts = (yield from rq.ask(core, "audit", (what, cursor))).texts()
+        texts = (yield from rq.ask(core, scripts.audit(what=what, cursor=cursor))).texts()
         cursor, looked, wrong = texts[0], looked + int(texts[1]), wrong + texts[2:]
         if cursor == "0":
             return looked, wrong
-
-
-def as_json(values: dict[str, Any]) -> str:
-    """Stats as one JSON object."""
-    return json.dumps(values, sort_keys=True)

@@ -1,16 +1,18 @@
 """Operations that draw or wait. Generators without I/O: see _steps."""
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
 from redis_replay import _requests as rq
+from redis_replay import _scripts as scripts
 from redis_replay._core import CALL_SECONDS, PATIENCE_SECONDS, Core, Lane, log
 from redis_replay._ops_read import PAGE_BYTES, stored_schema
 from redis_replay._options import FOREVER
-from redis_replay._steps import Listen, Notice, Pause, Pipe, Step, UnansweredError
+from redis_replay._scripts import Script
+from redis_replay._steps import Fetch, Listen, Notice, Pause, Step
 from redis_replay._types import Drawn, Reply
 from redis_replay.exceptions import (
     BufferDamagedError,
@@ -27,28 +29,43 @@ RENEW_SECONDS = 20.0
 TRIES = 3  # draws whose payloads were gone before they could be fetched
 
 
+class Standing(TypedDict):
+    """A wait's place in the line, as the scripts `sample` and `wait` are told it."""
+
+    wait: bool
+    keep_place: bool
+    poll_us: int
+    shutdowns: int
+    channel: str
+
+
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a draw or a wait asks for. `take` > 0: another will find so many records less."""
+    """What a draw or a wait asks for. `script` makes its script from the wait's standing and random numbers."""
 
-    verb: str
+    script: Callable[[Standing, Callable[[], list[int]]], Script]
     what: str
     need: int
-    args: tuple[rq.Argument, ...]  # ARGV from 5 up to `wait`
     wait: bool
     timeout: float
     cancel_event: Any
-    extra: bool = False  # whether ARGV ends with seeds
 
 
 @dataclass(slots=True)
 class _Line:
-    """A wait's standing: what the last answer said."""
+    """What the last answer to a wait said."""
 
     have: int = 0
     shutdowns: int = -1
     turn: float = 0.0  # seconds until a turn ahead ends, or 0
     placed: bool = False
+
+    def standing(self, core: Core, join: bool) -> Standing:
+        """What the next script is told about the wait."""
+        return Standing(
+            wait=join, keep_place=self.placed, poll_us=int(core.poll_interval * 1.2e6), shutdowns=self.shutdowns,
+            channel=core.channel,
+        )  # fmt: skip
 
 
 def sample(core: Core, lane: Lane, wish: Wish) -> Generator[Step, Any, Drawn]:
@@ -89,7 +106,7 @@ def reach(core: Core, lane: Lane, wish: Wish, deadline: float) -> Generator[Step
             _note_end(core, started, listening)
             return reply
         if final:
-            raise _ended(core, wish, line, reply)
+            raise _ended(core, wish, line)
         if not listening:
             core.local.waits += 1
             yield Listen(lane.name, min(CALL_SECONDS, max(0.05, deadline - core.clock())))
@@ -100,31 +117,30 @@ def reach(core: Core, lane: Lane, wish: Wish, deadline: float) -> Generator[Step
 
 
 def _attempt(core: Core, lane: Lane, wish: Wish, line: _Line, *, join: bool, until: float) -> Generator[Step, Any, Reply]:
-    args = (*wish.args, int(join), int(line.placed), int(core.poll_interval * 1.2e6), line.shutdowns, core.channel)
-    reply = yield from rq.request(core, lane, wish.verb, (*args, *(core.seeds() if wish.extra else ())), until)
+    script = wish.script(line.standing(core, join), core.seeds)
+    reply: Reply = yield from rq.request(core, lane, script, until)
     if reply.word == "NOT_READY":
         have, _, shutdowns, turn = map(int, reply.data[:4])
         line.have, line.shutdowns, line.turn, line.placed = have, shutdowns, turn / 1e6, join
     elif reply.word not in ("OK", "READY", "LAPSED"):
-        raise rq.refused(core, wish.verb, reply)
+        raise rq.refused(core, script.verb, reply)
     return reply
 
 
 def _leave_cancelled(core: Core, lane: Lane, wish: Wish, line: _Line, until: float) -> Generator[Step, Any, None]:
     """Leaves the line. A buffer that was shut down says so first."""
-    args = (wish.need, 0, 0, 0, 0, line.shutdowns, core.channel)
-    reply = yield from rq.request(core, lane, "wait", args, until)
+    line.placed = False
+    script = scripts.wait(min_items=wish.need, take=0, **line.standing(core, join=False))
+    reply = yield from rq.request(core, lane, script, until)
     if reply.word not in ("READY", "NOT_READY"):
         raise rq.refused(core, "wait", reply)
     raise ReplayCancelledError(name=core.name, have=int(reply.data[0]), need=wish.need)
 
 
-def _ended(core: Core, wish: Wish, line: _Line, reply: Reply) -> Exception:
+def _ended(core: Core, wish: Wish, line: _Line) -> Exception:
     if not wish.wait:
-        return rq.refused(core, wish.verb, reply)
-    return ReplayTimeoutError(
-        name=core.name, what=wish.what, have=line.have, need=wish.need, timeout_s=wish.timeout
-    )
+        return NotReadyError(name=core.name, have=line.have, need=wish.need)
+    return ReplayTimeoutError(name=core.name, what=wish.what, have=line.have, need=wish.need, timeout_s=wish.timeout)
 
 
 def _pause(core: Core, lane: Lane, wish: Wish, line: _Line, deadline: float) -> Generator[Step, Any, None]:
@@ -168,26 +184,22 @@ def _collect(core: Core, lane: Lane, reply: Reply) -> Generator[Step, Any, Drawn
     return Drawn(index, counted, int(live), "l" in flags, payloads)
 
 
-def _fetch(core: Core, lane: Lane, indices: list[str]) -> Generator[Step, Any, list[bytes] | None]:
+def _fetch(core: Core, lane: Lane, indices: list[str]) -> Generator[Step, Any, list[Any] | None]:
     """Payloads by native XRANGE, in bursts; a slow fetch keeps its hold alive."""
     records, out, renewed = core.keys.key("records").encode(), [], core.clock()
+    size = core.schema.record_size if core.schema else None
     burst = max(1, PAGE_BYTES // max(1, core.record_bytes))
     for low in range(0, len(indices), burst):
-        ids = [b"0-" + i.encode() for i in indices[low : low + burst]]
-        step = Pipe((b"".join(rq.pack(b"XRANGE", records, i, i) for i in ids),), len(ids))
-        try:
-            replies, _ = yield from rq.deliver(core, step, core.clock() + CALL_SECONDS)
-        except UnansweredError as lost:
-            raise lost.error from lost.error.__cause__
-        for entries in replies:
-            if isinstance(entries, Exception):
-                raise entries
-            if not entries:
-                return None
-            out.append(entries[0][1][1])
+        wanted = tuple(i.encode() for i in indices[low : low + burst])
+        found = yield from rq.deliver_once(core, Fetch(records, wanted, size))
+        if refusal := next((p for p in found if isinstance(p, Exception)), None):
+            raise refusal
+        if any(p is None for p in found):
+            return None
+        out += found
         if core.clock() - renewed > RENEW_SECONDS:
             renewed = core.clock()
-            yield from rq.ask(core, "renew", (lane.name,))
+            yield from rq.ask(core, scripts.renew(lane=lane.name))
     return out
 
 
@@ -209,14 +221,20 @@ def can(core: Core, lane: Lane, wish: Wish) -> Generator[Step, Any, bool]:
     return True
 
 
-def sample_wish(
-    core: Core, batch_size: int, min_items: int, *, wait: bool, timeout: float = FOREVER, cancel_event: Any = None
-) -> Wish:
+def sample_wish(batch_size: int, min_items: int, *, wait: bool, timeout: float = FOREVER, cancel_event: Any = None) -> Wish:
     """The wish of a draw."""
+
+    def script(standing: Standing, seeds: Callable[[], list[int]]) -> Script:
+        return scripts.sample(batch_size=batch_size, min_items=min_items, seed=seeds(), **standing)
+
     what = f"a batch of {batch_size}" + (f" (at least {min_items})" if min_items != batch_size else "")
-    return Wish("sample", what, min_items, (batch_size, min_items), wait, timeout, cancel_event, extra=True)
+    return Wish(script, what, min_items, wait, timeout, cancel_event)
 
 
 def wait_wish(n: int, take: int, *, wait: bool, timeout: float = 0.0, cancel_event: Any = None) -> Wish:
     """The wish of a wait that draws nothing."""
-    return Wish("wait", f"{n} records", n, (n, take), wait, timeout, cancel_event)
+
+    def script(standing: Standing, _: Callable[[], list[int]]) -> Script:
+        return scripts.wait(min_items=n, take=take, **standing)
+
+    return Wish(script, f"{n} records", n, wait, timeout, cancel_event)

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redis_replay import _requests as rq
+from redis_replay import _scripts as scripts
 from redis_replay._codec import Rows
 from redis_replay._core import CALL_SECONDS, Core, Lane
 from redis_replay._ops_read import stored_schema
@@ -72,17 +73,15 @@ def _write_step(core: Core, lane: Lane, rows: Rows, low: int, high: int) -> Gene
             raise rq.refused(core, "add", reply)
 
 
-def _about(rows: Rows, text: str) -> tuple[str, str, int]:
-    return rows.schema.hash, text, -(-rows.nbytes // len(rows))
+def _record_bytes(rows: Rows) -> int:
+    return -(-rows.nbytes // len(rows))
 
 
 def _add(core: Core, lane: Lane, rows: Rows, low: int, high: int, text: str) -> Generator[Step, Any, Reply]:
-    packed = rows.packed(b"", b"", low, high)
-    until = core.clock() + CALL_SECONDS
-    reply = yield from rq.request(
-        core, lane, "add", _about(rows, text), until, writes=True, packed=packed, count=high - low
+    script = scripts.add(
+        schema_hash=rows.schema.hash, schema=text, record_bytes=_record_bytes(rows), payload=rows, low=low, high=high
     )
-    return reply
+    return (yield from rq.request(core, lane, script, core.clock() + CALL_SECONDS, writes=True))
 
 
 def _gate(core: Core, lane: Lane, rows: Rows, low: int, high: int, text: str) -> Generator[Step, Any, Reply]:
@@ -90,27 +89,21 @@ def _gate(core: Core, lane: Lane, rows: Rows, low: int, high: int, text: str) ->
     until = core.clock() + CALL_SECONDS
     if not lane.registered:
         yield from rq.register(core, lane, until)
-    head = rq.number_head(core, lane, lane.next_number())
-    about = tuple(map(rq.as_bytes, (*_about(rows, text), high - low)))
+    number = lane.next_number()
+    opening, closing = (
+        rq.pack_script(core, rq.numbered(core, lane, number, scripts.gate(
+            step=step, schema_hash=rows.schema.hash, schema=text, record_bytes=_record_bytes(rows), n=high - low
+        ))) for step in ("open", "close")
+    )  # fmt: skip
     inbox = core.keys.key("inbox").encode()
     prefix = b"*6\r\n$4\r\nXADD\r\n$%d\r\n%b\r\n$10\r\nNOMKSTREAM\r\n$3\r\n0-*\r\n$1\r\nd\r\n" % (len(inbox), inbox)
-    step = Pipe(
-        (
-            rq.pack(b"MULTI"),
-            rq.pack_script(core, "gate", (*head, b"open", *about)),
-            rows.packed(prefix, b"", low, high),
-            rq.pack_script(core, "gate", (*head, b"close", *about)),
-            rq.pack(b"EXEC"),
-        ),
-        replies=high - low + 4,
-        needs=("gate",),
-    )
+    packed = rq.pack(b"MULTI"), opening, rows.packed(prefix, b"", low, high), closing, rq.pack(b"EXEC")
+    step = Pipe(packed, replies=high - low + 4, needs=("gate",))
     while True:
         replies = yield from rq.answered(core, lane, "gate", step, until, writes=True)
         answers = rq.inner_replies(replies)
         if answers is not None:
-            break
-    return _judge(core, answers[0], answers[-1])
+            return _judge(core, answers[0], answers[-1])
 
 
 def _judge(core: Core, opened: Any, closed: Any) -> Reply:
@@ -128,23 +121,18 @@ def remove(core: Core, lane: Lane, indices: list[int]) -> Generator[Step, Any, i
     """Takes live records out by index, in steps. Gives how many were live."""
     removed = 0
     for low in range(0, len(indices), MAX_ENDS):
-        until = core.clock() + CALL_SECONDS
         try:
-            reply = yield from rq.request(core, lane, "remove", indices[low : low + MAX_ENDS], until, writes=True)
-            removed += int(_ok(core, "remove", reply).data[0])
+            reply = yield from change(core, lane, scripts.remove(index=indices[low : low + MAX_ENDS]))
         except ReplayError as error:
             error.done = low
             raise
+        removed += int(reply.data[0])
     return removed
 
 
-def change(core: Core, lane: Lane, verb: str, *args: int) -> Generator[Step, Any, Reply]:
-    """A change without records: empty, shutdown, reopen."""
-    reply = yield from rq.request(core, lane, verb, args, core.clock() + CALL_SECONDS, writes=True)
-    return _ok(core, verb, reply)
-
-
-def _ok(core: Core, verb: str, reply: Reply) -> Reply:
+def change(core: Core, lane: Lane, script: scripts.Script) -> Generator[Step, Any, Reply]:
+    """A change without payloads: remove, empty, shutdown, reopen."""
+    reply: Reply = yield from rq.request(core, lane, script, core.clock() + CALL_SECONDS, writes=True)
     if reply.word != "OK":
-        raise rq.refused(core, verb, reply)
+        raise rq.refused(core, script.verb, reply)
     return reply

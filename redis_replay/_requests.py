@@ -1,23 +1,19 @@
 """One call of a script: packed, sent until a script has answered, and its answer read. No I/O here."""
 
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from redis_replay import _codes
+from redis_replay import _scripts as scripts
 from redis_replay._core import CALL_SECONDS, Core, Lane
 from redis_replay._lua import load
-from redis_replay._steps import Call, LostError, Pipe, ScriptMissingError, Sleep, Step, UnansweredError
+from redis_replay._scripts import Script
+from redis_replay._steps import Call, Fetch, LostError, Pipe, ScriptMissingError, Sleep, Step, UnansweredError
 from redis_replay._types import Reply
 from redis_replay.exceptions import OutcomeUnknownError, ReplayError
 
-Argument = bytes | str | int
-Deliver = Generator[Step, Any, Any]
 FIRST_BACKOFF, LAST_BACKOFF = 0.01, 0.5  # seconds between tries; the real one is jittered
-
-
-def as_bytes(value: Argument) -> bytes:
-    """An argument as it is sent."""
-    return value if isinstance(value, bytes) else str(value).encode()
 
 
 def pack(*parts: bytes) -> bytes:
@@ -25,11 +21,11 @@ def pack(*parts: bytes) -> bytes:
     return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%b\r\n" % (len(p), p) for p in parts)
 
 
-def pack_script(core: Core, verb: str, args: Sequence[bytes], packed: bytes = b"", count: int = 0) -> bytes:
-    """A script call as RESP; `packed` holds `count` more arguments as bulk strings."""
-    keys = core.packed_keys
-    head = b"*%d\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n" % (3 + core.key_count + len(args) + count, load(verb).sha.encode())
-    return b"".join((head, keys, *(b"$%d\r\n%b\r\n" % (len(a), a) for a in args), packed))
+def pack_script(core: Core, script: Script) -> bytes:
+    """A script call as RESP."""
+    sha, size = load(script.verb).sha.encode(), 3 + core.key_count + len(script.args) + script.count
+    head = b"*%d\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n" % (size, sha)
+    return b"".join((head, core.packed_keys, *(b"$%d\r\n%b\r\n" % (len(a), a) for a in script.args), script.packed))
 
 
 def inner_replies(replies: list[Any]) -> list[Any] | None:
@@ -60,7 +56,7 @@ def refused(core: Core, verb: str, reply: Reply) -> ReplayError:
     return _codes.error(verb, reply.word, core.name, reply.texts())
 
 
-def deliver(core: Core, step: Call | Pipe, until: float) -> Generator[Step, Any, tuple[Any, int]]:
+def deliver(core: Core, step: Call | Pipe | Fetch, until: float) -> Generator[Step, Any, tuple[Any, int]]:
     """Sends `step` until an answer comes, at most until `until`. Gives the answer, and how often it was sent.
 
     Raises:
@@ -70,7 +66,7 @@ def deliver(core: Core, step: Call | Pipe, until: float) -> Generator[Step, Any,
     while True:
         left = until - core.clock()
         try:
-            reply = yield _within(step, max(0.05, min(left, CALL_SECONDS)))
+            reply = yield replace(step, timeout=max(0.05, min(left, CALL_SECONDS)))
             return reply, sent + 1
         except UnansweredError as lost:
             sent += isinstance(lost, LostError)
@@ -81,49 +77,49 @@ def deliver(core: Core, step: Call | Pipe, until: float) -> Generator[Step, Any,
         backoff = min(LAST_BACKOFF, backoff * 2)
 
 
-def _within(step: Call | Pipe, seconds: float) -> Call | Pipe:
-    if isinstance(step, Call):
-        return Call(step.verb, step.args, step.packed, step.count, seconds)
-    return Pipe(step.packed, step.replies, seconds, step.needs)
+def deliver_once(core: Core, step: Call | Pipe | Fetch, until: float | None = None) -> Generator[Step, Any, Any]:
+    """Sends what may safely be repeated. Gives the answer.
+
+    Raises:
+        ConnectionLostError, ServerRefusedError: none came in time.
+    """
+    try:
+        answer, _ = yield from deliver(core, step, core.clock() + CALL_SECONDS if until is None else until)
+    except UnansweredError as lost:
+        raise lost.error from lost.error.__cause__
+    return answer
 
 
 def ask(
-    core: Core, verb: str, args: Sequence[Argument] = (), until: float | None = None,
-    answers: tuple[str, ...] = ("OK", "LAPSED"),
-) -> Generator[Step, Any, Reply]:  # fmt: skip
+    core: Core, script: Script, until: float | None = None, answers: tuple[str, ...] = ("OK", "LAPSED")
+) -> Generator[Step, Any, Reply]:
     """A call without a number: a read, or one that may safely be repeated.
 
     Raises:
         the error of `_codes` for a refusal; ConnectionLostError, ServerRefusedError.
     """
-    step = Call(verb, (core.epoch.encode(), *map(as_bytes, args)))
-    try:
-        raw, _ = yield from deliver(core, step, core.clock() + CALL_SECONDS if until is None else until)
-    except UnansweredError as lost:
-        raise lost.error from lost.error.__cause__
-    reply = read(raw)
+    step = Call(replace(script, args=(core.epoch.encode(), *script.args)))
+    reply = read((yield from deliver_once(core, step, until)))
     if reply.word not in answers:
-        raise refused(core, verb, reply)
+        raise refused(core, script.verb, reply)
     return reply
 
 
-def number_head(core: Core, lane: Lane, number: int) -> tuple[bytes, ...]:
-    """ARGV[1..4] of every numbered request."""
-    return core.epoch.encode(), lane.name.encode(), b"%d" % number, b"%d" % lane.open_number
+def numbered(core: Core, lane: Lane, number: int, script: Script) -> Script:
+    """The script with ARGV[1..4] of every numbered request in front."""
+    head = core.epoch.encode(), lane.name.encode(), b"%d" % number, b"%d" % lane.open_number
+    return replace(script, args=(*head, *script.args))
 
 
 def register(core: Core, lane: Lane, until: float) -> Generator[Step, Any, None]:
     """Makes the lane known to the server, or settles what it left open."""
-    reply = yield from _numbered(core, lane, "settle", (0,), until, writes=False)
+    reply = yield from _request(core, lane, scripts.settle(forget=False), until, writes=False)
     if reply.word != "OK":
         raise refused(core, "settle", reply)
     lane.registered = True
 
 
-def request(
-    core: Core, lane: Lane, verb: str, args: Sequence[Argument], until: float, *, writes: bool = False,
-    packed: bytes = b"", count: int = 0,
-) -> Generator[Step, Any, Reply]:  # fmt: skip
+def request(core: Core, lane: Lane, script: Script, until: float, *, writes: bool = False) -> Generator[Step, Any, Reply]:
     """A numbered request: applied at most once. `writes`: it is a write, whose outcome must be known.
 
     Raises:
@@ -133,25 +129,19 @@ def request(
     while True:
         if not lane.registered:
             yield from register(core, lane, until)
-        reply = yield from _numbered(core, lane, verb, args, until, writes=writes, packed=packed, count=count)
+        reply = yield from _request(core, lane, script, until, writes=writes)
         if reply.word != "FORGOTTEN":
             return reply
         lane.registered = False
 
 
-def _numbered(
-    core: Core, lane: Lane, verb: str, args: Sequence[Argument], until: float, *, writes: bool,
-    packed: bytes = b"", count: int = 0,
-) -> Generator[Step, Any, Reply]:  # fmt: skip
-    number = lane.next_number()
-    step = Call(verb, (*number_head(core, lane, number), *map(as_bytes, args)), packed, count)
-    raw = yield from answered(core, lane, verb, step, until, writes)
+def _request(core: Core, lane: Lane, script: Script, until: float, *, writes: bool) -> Generator[Step, Any, Reply]:
+    step = Call(numbered(core, lane, lane.next_number(), script))
+    raw = yield from answered(core, lane, script.verb, step, until, writes)
     return read(raw)
 
 
-def answered(
-    core: Core, lane: Lane, verb: str, step: Call | Pipe, until: float, writes: bool
-) -> Generator[Step, Any, Any]:
+def answered(core: Core, lane: Lane, verb: str, step: Call | Pipe, until: float, writes: bool) -> Generator[Step, Any, Any]:
     """Delivers a numbered step; keeps the lane's book on what was answered."""
     try:
         raw, sent = yield from deliver(core, step, until)
@@ -168,4 +158,3 @@ def answered(
     if isinstance(step, Call) and raw[0] == b"FORGOTTEN" and writes and sent > 1:
         raise OutcomeUnknownError(name=core.name, verb=verb, lane=lane.name, number=lane.number)
     return raw
-

@@ -4,17 +4,15 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from redis_replay._scripts import Script
 from redis_replay.exceptions import ConnectionLostError, ServerRefusedError
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Run a script once. Sent back: its reply. `packed` holds `count` more arguments as RESP bulk strings."""
+    """Run a script once. Sent back: its reply."""
 
-    verb: str
-    args: tuple[bytes, ...]
-    packed: bytes = b""
-    count: int = 0
+    script: Script
     timeout: float = 5.0  # seconds for the reply
 
 
@@ -26,6 +24,16 @@ class Pipe:
     replies: int
     timeout: float = 5.0
     needs: tuple[str, ...] = ()  # verbs that must be loaded
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Read entries of a stream, in one go. Sent back: their payloads (bytes-like), None for an entry that is not there."""
+
+    key: bytes
+    indices: tuple[bytes, ...]
+    size: int | None  # bytes of every payload, where they are all equal
+    timeout: float = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +88,7 @@ class ScriptMissingError(Exception):
     """An item of a Pipe's replies: the server does not know a script of it. The shell has loaded it again."""
 
 
-Step = Call | Pipe | Pause | Listen | Sleep
+Step = Call | Pipe | Fetch | Pause | Listen | Sleep
 Operation = Generator[Step, Any, Any]
 
 

@@ -1,7 +1,5 @@
 """ReplayBuffer: runs operations and blocks between their steps. No rule of replay, no key and no script name is here."""
 
-import os
-import threading
 from collections.abc import Iterator
 from typing import Any, Self
 
@@ -14,51 +12,12 @@ from redis_replay import _ops_read as read
 from redis_replay import _ops_sample as draw
 from redis_replay import _ops_write as write
 from redis_replay import _options as opt
-from redis_replay._clock import monotonic, sleep
+from redis_replay import _scripts as scripts
 from redis_replay._codec import decode_record, encode_batch, encode_record
-from redis_replay._connection import Connection
-from redis_replay._core import CALL_SECONDS, LANES, Core, Lane, LocalStats
-from redis_replay._steps import Call, Listen, Operation, Pause, Pipe, Step
+from redis_replay._core import CALL_SECONDS, LocalStats
+from redis_replay._runtime import Runtime
 from redis_replay._types import Report
-from redis_replay._wakeup import Listener
-from redis_replay.exceptions import BufferClosedError, BufferShutDownError, ReplayError, ReplayTimeoutError
-
-INTERRUPT_SECONDS = 0.5  # how long an interrupted call may take to settle what it left open
-
-
-class _Runtime:
-    """What belongs to one process: sockets, subscription, lanes."""
-
-    def __init__(self, address: Any, core: Core) -> None:
-        self.pid = os.getpid()
-        self.core = core
-        self.connection = Connection(address, core)
-        self.listener = Listener(self.connection)
-        self.slots = threading.BoundedSemaphore(LANES)
-
-    def perform(self, step: Step) -> Any:
-        """Does what an operation asks for."""
-        if isinstance(step, (Call, Pipe)):
-            return self.connection.run(step)
-        if isinstance(step, Pause):
-            return self.listener.pause(step)
-        if isinstance(step, Listen):
-            return self.listener.open(step)
-        return sleep(step.seconds)
-
-    def drive(self, operation: Operation) -> Any:
-        """Runs an operation to its end."""
-        try:
-            step = next(operation)
-            while True:
-                try:
-                    result = self.perform(step)
-                except BaseException as error:  # noqa: BLE001 - it is the operation that must judge it
-                    step = operation.throw(error)
-                else:
-                    step = operation.send(result)
-        except StopIteration as stop:
-            return stop.value
+from redis_replay.exceptions import BufferClosedError, BufferShutDownError
 
 
 class ReplayBuffer:
@@ -102,7 +61,7 @@ class ReplayBuffer:
     ) -> None:
         options = {"capacity": capacity, "sampler": sampler, "consume_after_n_samples": consume_after_n_samples}
         self._prepare(url, name, options, batch_size, poll_interval, seed)
-        self._open(admin.open_buffer, h.mode(options, fresh), opt.stored(options), monotonic() + admin.OPEN_SECONDS)
+        self._open(admin.open_buffer, h.mode(options, fresh), opt.stored(options))
 
     @classmethod
     def attach(
@@ -126,7 +85,7 @@ class ReplayBuffer:
     def _prepare(self, url: object, name: object, options: dict[str, Any], batch: object, poll: object, seed: object) -> None:
         self._setup, self._server = h.setup(url, name, options, batch, poll, seed)
         self._closed = False
-        self._now = _Runtime(self._setup.address, self._setup.core(self._setup.seed))
+        self._now = Runtime(self._setup.address, self._setup.core(self._setup.seed))
 
     def _open(self, operation: Any, *args: Any) -> None:
         try:
@@ -137,11 +96,11 @@ class ReplayBuffer:
 
     # Running operations
 
-    def _runtime(self) -> _Runtime:
+    def _runtime(self) -> Runtime:
         if self._closed:
             raise BufferClosedError(name=self._setup.name)
-        if self._now.pid != os.getpid():  # forked: nothing of the parent's sockets, lanes and random numbers may be used
-            self._now = _Runtime(self._setup.address, self._now.core.renew())
+        if self._now.foreign:  # forked: nothing of the parent's sockets, lanes and random numbers may be used
+            self._now = Runtime(self._setup.address, self._now.core.renew())
         return self._now
 
     def _read(self, operation: Any, *args: Any) -> Any:
@@ -149,30 +108,7 @@ class ReplayBuffer:
         return now.drive(operation(now.core, *args))
 
     def _run(self, operation: Any, *args: Any, timeout: float = CALL_SECONDS) -> Any:
-        """Runs an operation on a lane of its own."""
-        now = self._runtime()
-        if not now.slots.acquire(timeout=min(timeout, threading.TIMEOUT_MAX)):
-            raise ReplayTimeoutError(name=now.core.name, what="a free lane", have=0, need=1, timeout_s=timeout)
-        lane = now.core.take_lane()
-        try:
-            return now.drive(operation(now.core, lane, *args))
-        except BaseException as error:
-            if isinstance(error, BufferClosedError) or not isinstance(error, ReplayError):
-                self._settle(now, lane, forget=False)
-            raise
-        finally:
-            now.core.put_lane(lane)
-            now.slots.release()
-
-    @staticmethod
-    def _settle(now: _Runtime, lane: Lane, *, forget: bool) -> None:
-        """Ends what an interrupted call left open, if the server can be reached at once; else the next call does."""
-        if not lane.registered:
-            return
-        try:
-            now.drive(admin.settle(now.core, lane, forget=forget, until=monotonic() + INTERRUPT_SECONDS))
-        except ReplayError:
-            return
+        return self._runtime().run(operation, *args, timeout=timeout)
 
     # Writing
 
@@ -209,7 +145,7 @@ class ReplayBuffer:
         Args:
             empty_write_count: start write_count, consumed, evicted and removed at 0; False counts what goes as removed.
         """
-        self._run(write.change, "empty", int(bool(empty_write_count)))
+        self._run(write.change, scripts.empty(reset=bool(empty_write_count)))
 
     # Drawing and waiting
 
@@ -284,9 +220,9 @@ class ReplayBuffer:
         Raises:
             RecordDecodeError: an entry that is no record; its `index` says which.
         """
-        after: str = "0"
-        while after:
-            after, indices, payloads = self._read(read.page, after)
+        after: int | None = None
+        while after != 0:
+            after, indices, payloads = self._read(read.page, after or 0)
             schema = self._runtime().core.schema
             for index, payload in zip(indices, payloads, strict=True):
                 assert schema is not None
@@ -345,12 +281,13 @@ class ReplayBuffer:
 
     def shutdown(self, drain: bool = True) -> None:
         """For everyone: writers are refused, waits end. With `drain`, a buffer that consumes gives out what is left first,
-        the last batch short and marked `info.last`."""
-        self._run(write.change, "shutdown", int(bool(drain)))
+        the last batch short and marked `info.last`.
+        """
+        self._run(write.change, scripts.shutdown(drain=bool(drain)))
 
     def reopen(self) -> None:
         """A buffer that was shut down is open again, with what it holds."""
-        self._run(write.change, "reopen")
+        self._run(write.change, scripts.reopen())
 
     def delete(self) -> None:
         """Deletes the buffer for everyone: no key is left, every wait ends with BufferGoneError. Closes this handle."""
@@ -358,24 +295,14 @@ class ReplayBuffer:
         self.close()
 
     def close(self) -> None:
-        """Ends this handle: its waits end with BufferClosedError, what it had drawn is its own. Idempotent. The buffer goes on."""
+        """Ends this handle, not the buffer: its waits end with BufferClosedError. Idempotent."""
         if self._closed:
             return
         self._closed = True
-        if self._now.pid == os.getpid():
-            self._end(self._now)
+        if not self._now.foreign:
+            self._now.close()
         if self._server is not None:
             self._server.close()
-
-    def _end(self, now: _Runtime) -> None:
-        now.listener.close()
-        until = monotonic() + 2 * INTERRUPT_SECONDS
-        taken = 0
-        while taken < LANES and now.slots.acquire(timeout=max(0.0, until - monotonic())):
-            taken += 1
-        for lane in now.core.lanes:
-            self._settle(now, lane, forget=True)
-        now.connection.close()
 
     def __enter__(self) -> Self:
         return self
@@ -391,7 +318,7 @@ class ReplayBuffer:
         self._setup, self._server, self._closed = state["setup"], None, state["closed"]
         core = self._setup.core(None)
         core.identify(state["identity"])
-        self._now = _Runtime(self._setup.address, core)
+        self._now = Runtime(self._setup.address, core)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self._setup.address)!r}, {self._setup.name!r})"

@@ -108,9 +108,7 @@ class EmbeddedServer:
     url: str
     pid: int
 
-    def __init__(
-        self, directory: str | Path | None = None, *, port: int | None = None, binary: str | None = None
-    ) -> None:
+    def __init__(self, directory: str | Path | None = None, *, port: int | None = None, binary: str | None = None) -> None:
         if port is not None and (type(port) is not int or not 1 <= port <= 65535):
             raise ArgumentError(name="port", allowed="an integer from 1 to 65535", found=port)
         binary = binary or find_binary()
@@ -195,9 +193,7 @@ class EmbeddedServer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -268,9 +264,7 @@ def resolve(url: str) -> EmbeddedServer:
     return EmbeddedServer(unquote(parts.path) or None)
 
 
-def serve_forever(
-    directory: str | Path | None = None, port: int = 6379, *, announce: Callable[[str], object] = print
-) -> None:
+def serve_forever(directory: str | Path | None = None, port: int = 6379, *, announce: Callable[[str], object] = print) -> None:
     """Run a server on a TCP port of 127.0.0.1 until SIGINT or SIGTERM. `announce` is given its URL once it is ready.
 
     Raises `EmbeddedServerError` if the server cannot start, or ends by itself. Call it from the main thread.

@@ -78,7 +78,9 @@ class SchemaError(ReplayError, ValueError):
 class ConfigMismatchError(ReplayError, ValueError):
     """The buffer exists with other settings. `differences` maps each option to (stored, given)."""
 
-    text = "buffer {name!r} exists with other settings: {listing}; leave these options out to attach as it is, or use another name"
+    text = (
+        "buffer {name!r} exists with other settings: {listing}; leave these options out to attach as it is, or use another name"
+    )
     name: str
     differences: dict[str, tuple[object, object]]
 
@@ -102,7 +104,9 @@ class LimitError(ReplayError, ValueError):
 class NotReadyError(ReplayError):
     """There are `have` records to draw from (less what is owed to waiters ahead), and the call needs `need`."""
 
-    text = "buffer {name!r}: {have} records can be drawn now and {need} are needed; pass wait=True to wait, or a smaller min_items"
+    text = (
+        "buffer {name!r}: {have} records can be drawn now and {need} are needed; pass wait=True to wait, or a smaller min_items"
+    )
     name: str
     have: int
     need: int

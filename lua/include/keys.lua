@@ -15,6 +15,7 @@
 -- KEYS[14]  rr:{NAME}:waiting   hash    lane -> what it waits for
 -- KEYS[15]  rr:{NAME}:none      none    a key that is never there
 -- KEYS[16]  rr:{NAME}:events    channel state changes: open, draining, shut, deleted
-local config, counters, records, inbox, order, holes, uses, parting, held, holds, lanes, requests, waiters, waiting, none, events =
-  KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12],
-  KEYS[13], KEYS[14], KEYS[15], KEYS[16]
+local config, counters, records, inbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local order, holes, uses, parting = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
+local held, holds, lanes, requests = KEYS[9], KEYS[10], KEYS[11], KEYS[12]
+local waiters, waiting, none, events = KEYS[13], KEYS[14], KEYS[15], KEYS[16]

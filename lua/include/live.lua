@@ -6,12 +6,13 @@
 -- The live index of rank r (0 is the oldest). Bisection: the smallest x with r + 1 live indices up to it.
 local function live_at(r)
   if settings.consume then return redis.call('ZRANGE', order, r, r)[1] end
-  local low = count('first') + r
+  local first = int(count('first'))
+  local low = first + r
   local high = low + redis.call('ZCARD', holes)
   while low < high do
     local middle = math.floor((low + high) / 2)
-    local before = redis.call('ZCOUNT', holes, '-inf', int(middle))
-    if middle - count('first') + 1 - before >= r + 1 then high = middle else low = middle + 1 end
+    local live = middle - first + 1 - redis.call('ZCOUNT', holes, first, int(middle))
+    if live >= r + 1 then high = middle else low = middle + 1 end
   end
   return int(low)
 end
@@ -21,12 +22,10 @@ local function live_end(n, step)
   if settings.consume then
     return redis.call(step > 0 and 'ZRANGE' or 'ZREVRANGE', order, 0, n - 1)
   end
-  local out, free = {}, redis.call('ZCARD', holes) == 0
-  local index = step > 0 and count('first') or count('last')
-  while #out < n do
-    local text = int(index)
-    if free or not redis.call('ZSCORE', holes, text) then out[#out + 1] = text end
-    index = index + step
+  local out, free = {}, redis.call('EXISTS', holes) == 0
+  local start = free and count(step > 0 and 'first' or 'last') or (step > 0 and 0 or count('sampleable_size') - 1)
+  for i = 0, n - 1 do
+    out[i + 1] = free and int(start + i * step) or live_at(start + i * step)
   end
   return out
 end
@@ -37,13 +36,14 @@ local function is_live(index)
   return number >= count('first') and number <= count('last') and not redis.call('ZSCORE', holes, index)
 end
 
--- `first` is the lowest index that eviction has not passed; holes below it mean nothing.
+-- `first` is the lowest index that eviction has not passed: in a range, the oldest live one. Holes below it mean
+-- nothing; they go a few at a time.
 local function advance_first(first)
-  if not settings.consume and redis.call('ZCARD', holes) > 0 then
-    redis.call('ZREMRANGEBYSCORE', holes, '-inf', int(first - 1))
-    while redis.call('ZREM', holes, int(first)) == 1 do first = first + 1 end
-  end
   set_count('first', first)
+  if settings.consume or redis.call('EXISTS', holes) == 0 then return end
+  set_count('first', count('sampleable_size') > 0 and tonumber(live_at(0)) or count('last') + 1)
+  local stale = redis.call('ZCOUNT', holes, '-inf', '(' .. int(count('first')))
+  if stale > 0 then redis.call('ZREMRANGEBYRANK', holes, 0, math.min(stale, 10000) - 1) end
 end
 
 -- Takes live indices out of the live set. Their bytes are another matter: see hold.lua.

@@ -2,7 +2,8 @@
 -- @include keys
 -- @include chunks
 local settings, loaded, deltas = {}, {}, {}
-local SETTINGS = {'epoch', 'state', 'capacity', 'sampler', 'consume_after_n_samples', 'shutdowns', 'schema_hash', 'record_bytes', 'drained'}
+local SETTINGS = {'epoch', 'state', 'capacity', 'sampler', 'consume_after_n_samples', 'shutdowns', 'drained',
+  'schema_hash', 'record_bytes'}
 local COUNTERS = {'first', 'last', 'sampleable_size', 'storage_size', 'leased', 'parting', 'clock', 'clock_offset'}
 
 -- The value that a counter has now; only those of COUNTERS, which stay far below 2^53.
@@ -61,7 +62,9 @@ local function enter(epoch, inside_gate)
   if settings.epoch ~= epoch then return {'GONE', '-'} end
   settings.capacity = tonumber(settings.capacity)
   settings.consume = tonumber(settings.consume_after_n_samples)
-  for i, value in ipairs(redis.call('HMGET', counters, unpack(COUNTERS))) do loaded[COUNTERS[i]] = tonumber(value or 0) end
+  values = redis.call('HMGET', counters, unpack(COUNTERS))
+  if not values[1] then return {'DAMAGED', '-', counters, 'is missing', 'the hash of counters'} end
+  for i, value in ipairs(values) do loaded[COUNTERS[i]] = tonumber(value or 0) end
   if inside_gate or redis.call('EXISTS', records) == 1 then return nil end
   if redis.call('EXISTS', inbox) == 0 then return {'DAMAGED', '-', records, 'is missing', 'the stream of records'} end
   mend()

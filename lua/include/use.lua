@@ -1,6 +1,5 @@
 -- use: handing out records, counted where the buffer consumes.
--- @include live
--- @include hold
+-- @include request
 
 -- Counts a use of each, takes those out of the live set whose last use it was. Gives the words for the stored answer
 -- (an index, with a `c` where this use consumed it), the uses, and the consumed ones.
@@ -26,7 +25,7 @@ local function consume(indices)
 end
 
 -- A batch that is to be fetched, or asked for again, is held. One that takes nothing and comes with its bytes needs no hold.
-local function hand_out(lane, indices, with_bytes, time)
+local function hand_out(indices, with_bytes, time)
   local words, counts, gone = {}, {}, {}
   if settings.consume then words, counts, gone = consume(indices) elseif not with_bytes then words = indices end
   if #words > 0 then hold(lane, indices, time) end

@@ -16,7 +16,7 @@ import redis
 
 _TTL_S = 600
 _HEADER = struct.Struct("<qq")
-_HALT = 2**62
+_HALT, _HALT_TTL_S = 2**62, 60
 
 
 @dataclass(frozen=True)
@@ -53,18 +53,16 @@ class Board:
 
     def __init__(self, url: str, name: str) -> None:
         self._redis = redis.Redis.from_url(url, socket_timeout=10)
-        self._policy, self._episodes, self._progress = (
-            f"rr-demo:{name}:{what}" for what in ("policy", "episodes", "progress")
-        )
+        self._policy, self._episodes, self._progress = (f"rr-demo:{name}:{what}" for what in ("policy", "episodes", "progress"))
 
-    def publish(self, policy: Published) -> None:
+    def publish(self, policy: Published, ttl_s: int = _TTL_S) -> None:
         """Replace the weights that actors fetch."""
         head = _HEADER.pack(policy.version, policy.allowance)
-        self._redis.set(self._policy, head + policy.weights, ex=_TTL_S)
+        self._redis.set(self._policy, head + policy.weights, ex=ttl_s)
 
     def halt(self) -> None:
         """Let every actor that waits for weights go on, to find the buffer shut."""
-        self.publish(Published(_HALT, _HALT, b""))
+        self.publish(Published(_HALT, _HALT, b""), _HALT_TTL_S)
 
     def policy(self, known: int) -> Published | None:
         """The weights, or None while there are none newer than version `known`."""
@@ -98,9 +96,9 @@ class Board:
         raw = cast("Any", self._redis.get(self._progress))
         return Progress(**json.loads(raw)) if raw else Progress()
 
-    def clear(self) -> None:
-        """Remove the keys."""
-        self._redis.delete(self._policy, self._episodes, self._progress)
+    def clear(self, *, policy: bool = True) -> None:
+        """Remove the keys; `policy=False` leaves that one to its time to live."""
+        self._redis.delete(self._episodes, self._progress, *([self._policy] if policy else []))
 
     def close(self) -> None:
         """Close the connection."""

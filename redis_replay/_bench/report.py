@@ -1,0 +1,67 @@
+"""Several files of figures as one Markdown table, with the ratio of redis-replay to each other peer."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+OURS = "redis-replay"
+
+Row = dict[str, Any]
+Figure = tuple[str, int, str]
+"""Workload, size, name of the figure."""
+
+
+def table(files: Sequence[Path]) -> str:
+    """A line for each figure that some peer has; where a file has several of one, the last counts."""
+    figures: dict[Figure, dict[str, float]] = {}
+    for row in _rows(files):
+        for name, value in _figures(row):
+            figures.setdefault((row["workload"], row["size"], name), {})[row["peer"]] = value
+    found = {peer for values in figures.values() for peer in values}
+    others = sorted(found - {OURS})
+    head = ["workload", "size", "figure", OURS, *others, *(f"{OURS} / {peer}" for peer in others)]
+    lines = [head, ["---"] * 3 + ["---:"] * (len(head) - 3), *(_line(at, figures[at], others) for at in figures)]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def _rows(files: Iterable[Path]) -> Iterator[Row]:
+    for path in files:
+        for line in path.read_text().splitlines():
+            if line.strip():
+                yield json.loads(line)
+
+
+def _figures(row: Row) -> Iterator[tuple[str, float]]:
+    """Every single number of a row, by a name that the peers share."""
+    for name in ("items_per_s", "p50_ms", "p99_ms"):
+        if row[name] is not None:
+            yield name, row[name]
+    for name, value in row["extra"].items():
+        if isinstance(value, int | float) and name not in ("load1", "items", "payload_bytes", "waits"):
+            yield name, value
+    for kind, (p50, _) in _kinds(row).items():
+        yield f"{kind} p50_ms", p50
+
+
+def _kinds(row: Row) -> dict[str, list[float]]:
+    """Beside its first kind of wait, a peer may have others, such as a plain round trip."""
+    kinds: dict[str, list[float]] = row["extra"].get("p50_p99_ms", {})
+    return dict(list(kinds.items())[1:])
+
+
+def _line(at: Figure, values: dict[str, float], others: Sequence[str]) -> list[str]:
+    workload, size, name = at
+    ours = values.get(OURS)
+    ratios = (_ratio(ours, values.get(peer)) for peer in others)
+    return [workload, str(size), name, _number(ours), *(_number(values.get(peer)) for peer in others), *ratios]
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if value >= 1000 or isinstance(value, int) else f"{value:.3g}"
+
+
+def _ratio(ours: float | None, theirs: float | None) -> str:
+    return f"{ours / theirs:.2f}" if ours is not None and theirs else ""

@@ -1,0 +1,124 @@
+"""The buffer under test, and what one step of a writer and of a reader is."""
+
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import redis
+
+from redis_replay import ReplayBuffer
+from redis_replay._bench.frame import Step
+from redis_replay.embedded import EmbeddedServer
+from redis_replay.samplers import Fifo
+
+BATCH = 256
+_POOL = 8  # different batches, in turn
+_PATIENCE_S = 60.0
+_TYPICAL = {100: 100_000, 1024: 100_000, 28224: 10_000}
+_OTHER_BYTES = 256_000_000
+
+
+def full_size(size: int) -> int:
+    """Capacity for records of so many bytes: 100,000, or fewer where they are large."""
+    return _TYPICAL.get(size, max(1024, min(100_000, _OTHER_BYTES // size)))
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where the buffer is, and what is stored in it. Sent to each worker."""
+
+    url: str
+    name: str
+    size: int
+    reward: bool
+
+    @property
+    def stored(self) -> str:
+        """What one record is."""
+        return "obs uint8[size]" + (", reward float32" if self.reward else "")
+
+    def batches(self) -> list[dict[str, Any]]:
+        """Random bytes, so that nothing is won by compression or by a cache."""
+        rng = np.random.default_rng(0)
+        more = {"reward": np.ones(BATCH, dtype=np.float32)} if self.reward else {}
+        return [{"obs": rng.integers(0, 256, (BATCH, self.size), dtype=np.uint8)} | more for _ in range(_POOL)]
+
+    def attach(self) -> ReplayBuffer:
+        """A handle on the buffer."""
+        return ReplayBuffer(self.url, self.name, batch_size=BATCH)
+
+    def bytes_used(self) -> int:
+        """Memory of the server."""
+        with redis.Redis.from_url(self.url) as client:
+            return int(client.info("memory")["used_memory"])
+
+
+@contextmanager
+def served(url: str | None) -> Iterator[str]:
+    """The URL of the server to measure: the one given, or a private one."""
+    if url:
+        yield url
+        return
+    with EmbeddedServer() as server:
+        yield server.url
+
+
+@contextmanager
+def uniform(url: str | None, size: int, reward: bool, capacity: int) -> Iterator[Target]:
+    """An empty buffer whose draws remove nothing; deleted at the end."""
+    with served(url) as where:
+        target = Target(where, f"bench-{secrets.token_hex(4)}", size, reward)
+        with ReplayBuffer(where, target.name, capacity=capacity) as buffer:
+            yield target
+            buffer.delete()
+
+
+@contextmanager
+def queue(url: str | None, size: int, reward: bool) -> Iterator[Target]:
+    """An empty buffer that hands out each record once, oldest first; deleted at the end."""
+    with served(url) as where:
+        target = Target(where, f"bench-{secrets.token_hex(4)}", size, reward)
+        with ReplayBuffer(where, target.name, capacity=1024, sampler=Fifo(), consume_after_n_samples=1) as buffer:
+            yield target
+            buffer.delete()
+
+
+def writer(target: Target) -> Step:
+    """Writes a batch."""
+    buffer, batches, turn = target.attach(), target.batches(), 0
+
+    def step() -> int:
+        nonlocal turn
+        turn += 1
+        buffer.extend(batches[turn % _POOL])
+        return BATCH
+
+    return step
+
+
+def reader(target: Target) -> Step:
+    """Draws a batch, evenly, and has it as arrays."""
+    buffer = target.attach()
+    return lambda: len(buffer.sample()["obs"])
+
+
+def fill(target: Target, records: int) -> None:
+    """Write so many records, or a few more."""
+    step = writer(target)
+    for _ in range(-(-records // BATCH)):
+        step()
+
+
+def wait_for_each(target: Target, waits: int, results: Any) -> None:
+    """A reader that is blocked until a record comes, so many times; puts "ready", then the times of its returns."""
+    with target.attach() as buffer:
+        results.put("ready")
+        times = []
+        for _ in range(waits):
+            buffer.sample(1, wait=True, timeout=_PATIENCE_S)
+            times.append(time.perf_counter())
+    results.put(times)

@@ -1,0 +1,156 @@
+"""What happens in each workload, and which figures it gives."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from redis_replay._bench import target as on
+from redis_replay._bench.frame import SPAWN, Measured, WorkerError, measure, quantiles
+from redis_replay._bench.target import BATCH, Target, full_size, reader, writer
+from redis_replay._crew import Crew
+
+_GROWTH_SIZE = 100
+_DROPPED = 0.1  # of the waits, the first ones: connections, schema, caches
+
+
+@dataclass(frozen=True)
+class Options:
+    """The command line of `redis-replay bench`. Sizes in bytes, times in seconds."""
+
+    workload: str = "all"
+    sizes: list[int] = field(default_factory=lambda: [100, 1024, 28224])
+    seconds: float = 5.0
+    rounds: int = 3
+    reward: bool = False
+    json_file: Path | None = None
+    url: str | None = None
+    capacity: int | None = None
+    waits: int = 300
+    growth: list[int] = field(default_factory=lambda: [10_000, 1_000_000])
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What one workload gives. None: it has no such figure. p50 and p99 are of one call for a batch."""
+
+    items_per_s: float | None = None
+    p50_ms: float | None = None
+    p99_ms: float | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+def _capacity(options: Options, size: int) -> int:
+    return options.capacity or full_size(size)
+
+
+def insert(options: Options, size: int) -> Figures:
+    """One process writes into a buffer that is or becomes full."""
+    with on.uniform(options.url, size, options.reward, _capacity(options, size)) as target:
+        return _one(measure([(writer, (target,))], options.seconds, options.rounds))
+
+
+def sample(options: Options, size: int) -> Figures:
+    """One process draws from a full buffer."""
+    with on.uniform(options.url, size, options.reward, _capacity(options, size)) as target:
+        on.fill(target, _capacity(options, size))
+        return _one(measure([(reader, (target,))], options.seconds, options.rounds))
+
+
+def _one(measured: Measured) -> Figures:
+    p50, p99 = measured.best[0].quantiles
+    return Figures(measured.rate, p50, p99, {"rounds_items_per_s": measured.sums})
+
+
+def both(options: Options, size: int) -> Figures:
+    """A writer and a reader at once; p50 and p99 are the reader's."""
+    with on.uniform(options.url, size, options.reward, _capacity(options, size)) as target:
+        on.fill(target, _capacity(options, size))
+        measured = measure([(writer, (target,)), (reader, (target,))], options.seconds, options.rounds)
+    wrote, read = measured.best
+    extra = {
+        "rounds_items_per_s": measured.sums,
+        "insert_items_per_s": round(wrote.rate),
+        "sample_items_per_s": round(read.rate),
+        "insert_p50_p99_ms": wrote.quantiles,
+    }
+    return Figures(measured.rate, *read.quantiles, extra)
+
+
+def workers(options: Options, size: int) -> Figures:
+    """1, 2 and 4 processes write at once; then 1, 2 and 4 read at once."""
+    extra: dict[str, Any] = {}
+    with on.uniform(options.url, size, options.reward, _capacity(options, size)) as target:
+        on.fill(target, _capacity(options, size))
+        for name, role in (("insert", writer), ("sample", reader)):
+            for n in (1, 2, 4):
+                measured = measure([(role, (target,))] * n, options.seconds, options.rounds)
+                extra[f"{name}_{n}"] = max(measured.sums)
+                extra[f"{name}_{n}_p50_p99_ms"] = last = measured.best[0].quantiles
+    return Figures(extra["sample_4"], *last, extra)
+
+
+def memory(options: Options, size: int) -> Figures:
+    """The server's bytes with a full buffer less those before, per record."""
+    records = -(-_capacity(options, size) // BATCH) * BATCH
+    with on.uniform(options.url, size, options.reward, records) as target:
+        before = target.bytes_used()
+        on.fill(target, records)
+        each = (target.bytes_used() - before) / records
+    return Figures(extra={"bytes_per_item": round(each), "payload_bytes": size, "items": records})
+
+
+def wake(options: Options, size: int) -> Figures:
+    """From before the call that writes one record to after the return of the reader that was blocked on it."""
+    with on.queue(options.url, size, options.reward) as target, Crew() as crew:
+        results = SPAWN.SimpleQueue()
+        crew.start("the reader", on.wait_for_each, target, options.waits, results)
+        _await(crew, results)
+        sent = _send(target, options.waits)
+        back = _await(crew, results)
+    late = [after - before for before, after in zip(sent, back, strict=True)][int(_DROPPED * options.waits) :]
+    p50, p99 = quantiles(late)
+    return Figures(None, p50, p99, {"p50_p99_ms": {"wake": [p50, p99]}, "waits": options.waits})
+
+
+def _send(target: Target, records: int) -> list[float]:
+    rng, batch = np.random.default_rng(0), {name: values[:1] for name, values in target.batches()[0].items()}
+    sent = []
+    with target.attach() as buffer:
+        for _ in range(records):
+            time.sleep(rng.uniform(0.010, 0.020))  # the reader is blocked again by then
+            sent.append(time.perf_counter())
+            buffer.extend(batch)
+    return sent
+
+
+def _await(crew: Crew, results: Any) -> Any:
+    """The reader's next message: it may end right after its last one."""
+    while results.empty():
+        failure = crew.watch(0.02)
+        if failure and results.empty():
+            raise WorkerError(f"{failure.who} failed: {failure.what}\n{failure.trace}".rstrip())
+    return results.get()
+
+
+def growth(options: Options, _size: int) -> Figures:
+    """Milliseconds of a batch written to and drawn from full buffers of 100 B records, the small and the large one."""
+    extra: dict[str, Any] = {}
+    for records in options.growth:
+        with on.uniform(options.url, _GROWTH_SIZE, options.reward, records) as target:
+            on.fill(target, records)
+            for name, role in (("insert", writer), ("sample", reader)):
+                measured = measure([(role, (target,))], options.seconds, options.rounds)
+                extra[f"{name}_{records}_p50_p99_ms"] = measured.best[0].quantiles
+    for name in ("insert", "sample"):
+        small, large = (extra[f"{name}_{n}_p50_p99_ms"][0] for n in (options.growth[0], options.growth[-1]))
+        extra[f"{name}_ratio"] = round(large / small, 2)
+    return Figures(extra=extra)
+
+
+Workload = Callable[[Options, int], Figures]
+WORKLOADS: dict[str, Workload] = {one.__name__: one for one in (insert, sample, both, workers, memory, wake, growth)}
+ONE_SIZE = ("wake", "growth")  # the first of --sizes only, or a size of its own

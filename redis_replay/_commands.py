@@ -1,0 +1,174 @@
+"""The commands of `redis-replay`: each parses, calls public names, and prints."""
+
+import json
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from redis.exceptions import RedisError
+
+from redis_replay import ReplayBuffer, embedded
+from redis_replay.exceptions import BufferNotFoundError, ReplayError
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+_INVARIANTS = {
+    "I1": "storage_size is the length of the stream",
+    "I2": "write_count is live + hidden + leased + consumed + evicted + removed",
+    "I3": "every entry of a side key names a stored record",
+    "I4": "no index is above the last one given",
+    "I5": "live + hidden + leased are within capacity",
+}
+
+
+class _OneLine(click.Group):
+    """A group whose commands' own errors are one line on stderr and exit code 1."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (ReplayError, RedisError, TimeoutError) as error:
+            raise click.ClickException(" ".join(str(error).split())) from error
+
+
+def _url(command: _Command) -> _Command:
+    return click.option(
+        "--url",
+        envvar="REDIS_URL",
+        default="redis://localhost:6379/0",
+        show_default=True,
+        show_envvar=True,
+        help="Where the buffer's server is.",
+    )(command)
+
+
+def _open(url: str, name: str) -> ReplayBuffer:
+    try:
+        return ReplayBuffer(url, name)
+    except BufferNotFoundError as error:
+        raise click.ClickException(f"there is no buffer {name!r} on that server") from error
+
+
+@click.group(cls=_OneLine, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="redis-replay")
+def commands() -> None:
+    """An experience-replay buffer that lives in Redis or Valkey."""
+
+
+@commands.command()
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of lines.")
+@_url
+def stats(name: str, as_json: bool, url: str) -> None:
+    """Every counter of the buffer NAME."""
+    with _open(url, name) as buffer:
+        figures = buffer.stats()
+    if as_json:
+        click.echo(json.dumps(figures))
+        return
+    width = max(map(len, figures))
+    for key in sorted(figures):
+        click.echo(f"{key:<{width}}  {figures[key]}")
+
+
+@commands.command()
+@click.argument("name")
+@_url
+def doctor(name: str, url: str) -> None:
+    """Whether the invariants of the buffer NAME hold. Changes nothing; exit code 1 if one is broken."""
+    with _open(url, name) as buffer:
+        report = buffer.doctor()
+    for invariant, claim in _INVARIANTS.items():
+        findings = [finding for finding in report.findings if finding.invariant == invariant]
+        click.echo(f"{invariant} {'is broken' if findings else 'holds'}: {claim}")
+        for finding in findings:
+            click.echo(f"   {finding.key}: expected {finding.expected}, found {finding.found}")
+    click.echo("looked at: " + ", ".join(f"{n} {what}" for what, n in report.checked.items()))
+    if not report.ok:
+        raise click.exceptions.Exit(1)
+
+
+@commands.command()
+@click.argument("name")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@_url
+def delete(name: str, yes: bool, url: str) -> None:
+    """Delete the buffer NAME for everyone, with all it holds."""
+    with _open(url, name) as buffer:
+        if not yes:
+            click.confirm(f"Delete buffer {name!r} with its {buffer.storage_size:,} records?", abort=True)
+        buffer.delete()
+    click.echo(f"buffer {name!r} is deleted")
+
+
+@commands.command()
+@click.option("--port", type=click.IntRange(1, 65535), default=6379, show_default=True, help="TCP port of 127.0.0.1.")
+@click.option("--dir", "directory", type=click.Path(file_okay=False, path_type=Path), help="Keep the data here.")
+def serve(port: int, directory: Path | None) -> None:
+    """Run a server in the foreground, until Ctrl-C. Without --dir it keeps nothing."""
+    embedded.serve_forever(directory, port, announce=lambda url: click.echo(f"serving {url}"))
+
+
+@commands.command()
+@click.option("--url", help="Use this server. Without it a private one is started.")
+@click.option("--name", help="The buffer's name. [default: a new one; `demo` with --role actor or learner]")
+@click.option("--actors", type=click.IntRange(1, 64), default=2, show_default=True, help="Processes that play.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of networks, games and draws.")
+@click.option("--steps", type=click.IntRange(1), default=100_000, show_default=True, help="Transitions at most.")
+@click.option("--headless", is_flag=True, help="Plain lines instead of a live table.")
+@click.option("--role", type=click.Choice(["all", "actor", "learner"]), default="all", show_default=True)
+@click.option("--actor-id", type=click.IntRange(0), default=0, show_default=True, help="Number of --role actor.")
+def demo(**options: Any) -> None:
+    """Train CartPole through a buffer: actor processes play, a learner process samples.
+
+    Exit code 0 when the last 20 episodes have a mean return of 150 and every invariant holds.
+
+    --role learner and --role actor run the parts on their own, here or on several machines, over one --url.
+    """
+    if options["role"] != "all" and not options["url"]:
+        raise click.UsageError(f"--role {options['role']} needs --url: all parts have to use one server")
+    if not (find_spec("torch") and find_spec("gymnasium")):
+        raise click.ClickException("the demo needs torch and gymnasium: pip install 'redis-replay[demo]'")
+    from redis_replay._demo.run import Options, run
+
+    raise click.exceptions.Exit(run(Options(**options), click.echo))
+
+
+def _numbers(_context: click.Context, _parameter: click.Parameter, text: str) -> list[int]:
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is no list of whole numbers") from None
+    if min(numbers) < 1:
+        raise click.BadParameter("each must be at least 1")
+    return numbers
+
+
+@commands.command()
+@click.option("--workload", default="all", show_default=True, help="Some of them, comma-separated.")
+@click.option("--sizes", default="100,1024,28224", show_default=True, callback=_numbers, help="Payload bytes of a record.")
+@click.option("--seconds", type=click.FloatRange(0, min_open=True), default=5.0, show_default=True, help="Of one round.")
+@click.option("--rounds", type=click.IntRange(1), default=3, show_default=True, help="The best of so many is reported.")
+@click.option("--reward", is_flag=True, help="Store a second field, reward float32, in each record.")
+@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path), help="Append each object to this file.")
+@click.option("--url", help="Measure this server. Without it a private one is started for each figure.")
+@click.option("--capacity", type=click.IntRange(256), help="Records of a full buffer. [default: by size, 100,000 or 10,000]")
+@click.option("--waits", type=click.IntRange(20), default=300, show_default=True, help="Of `wake`.")
+@click.option("--growth", default="10000,1000000", show_default=True, callback=_numbers, help="Buffer sizes of `growth`.")
+@click.option("--report", is_flag=True, help="Measure nothing: print a Markdown table of the figures in FILES.")
+@click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+def bench(report: bool, files: tuple[Path, ...], **options: Any) -> None:
+    """Measure a buffer, one JSON object a line; or put the figures of several FILES side by side."""
+    from redis_replay._bench.report import table
+    from redis_replay._bench.run import Options, run
+
+    if report == (not files):
+        raise click.UsageError("FILES and --report go together")
+    if report:
+        click.echo(table(files))
+        return
+    try:
+        raise click.exceptions.Exit(run(Options(**options), click.echo))
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error

@@ -1,0 +1,201 @@
+"""What runs operations: in one process, blocking; in one event loop, awaiting. Owns the sockets, the subscription, the lanes."""
+
+import asyncio
+import os
+import threading
+from typing import Any
+
+from redis_replay import _ops_admin as admin
+from redis_replay._address import Address
+from redis_replay._clock import monotonic, sleep
+from redis_replay._connection import AsyncConnection, Connection
+from redis_replay._core import CALL_SECONDS, LANES, Core, Lane
+from redis_replay._options import FOREVER
+from redis_replay._steps import Call, Fetch, Listen, Operation, Pause, Pipe, Step
+from redis_replay._wakeup import AsyncListener, Listener
+from redis_replay.exceptions import BufferClosedError, ReplayError, ReplayTimeoutError
+
+INTERRUPT_SECONDS = 0.5  # how long an interrupted call may take to settle what it left open
+CLOSE_SECONDS = 1.0  # how long close() waits for running calls, and then for the server
+
+
+def _no_lane(core: Core, timeout: float) -> ReplayTimeoutError:
+    return ReplayTimeoutError(name=core.name, what="a free lane", have=0, need=1, timeout_s=timeout)
+
+
+def _interrupted(error: BaseException) -> bool:
+    """Whether a call ended without having ended its request: by a signal, a cancelled task, a closed handle."""
+    return isinstance(error, BufferClosedError) or not isinstance(error, ReplayError)
+
+
+class Runtime:
+    """For threads of one process."""
+
+    def __init__(self, address: Address, core: Core) -> None:
+        self.core = core
+        self.connection = Connection(address, core)
+        self.listener = Listener(self.connection)
+        self._pid = os.getpid()
+        self._slots = threading.BoundedSemaphore(LANES)
+
+    @property
+    def foreign(self) -> bool:
+        """Whether this process is not the one it was made in (a fork)."""
+        return self._pid != os.getpid()
+
+    def _perform(self, step: Step) -> Any:
+        if isinstance(step, (Call, Pipe)):
+            return self.connection.run(step)
+        if isinstance(step, Fetch):
+            return self.connection.fetch(step)
+        if isinstance(step, Pause):
+            return self.listener.pause(step)
+        if isinstance(step, Listen):
+            return self.listener.open(step)
+        return sleep(step.seconds)
+
+    def drive(self, operation: Operation) -> Any:
+        """Runs an operation to its end."""
+        try:
+            step = next(operation)
+            while True:
+                try:
+                    result = self._perform(step)
+                except BaseException as error:  # noqa: BLE001 - it is the operation that must judge it
+                    step = operation.throw(error)
+                else:
+                    step = operation.send(result)
+        except StopIteration as stop:
+            return stop.value
+
+    def run(self, operation: Any, *args: Any, timeout: float = CALL_SECONDS) -> Any:
+        """Runs an operation on a lane of its own.
+
+        Raises:
+            ReplayTimeoutError: every lane was busy for `timeout` seconds.
+        """
+        if not self._slots.acquire(timeout=min(timeout, threading.TIMEOUT_MAX)):
+            raise _no_lane(self.core, timeout)
+        lane = self.core.take_lane()
+        try:
+            return self.drive(operation(self.core, lane, *args))
+        except BaseException as error:
+            if _interrupted(error):
+                self._settle(lane, monotonic() + INTERRUPT_SECONDS, forget=False)
+            raise
+        finally:
+            self.core.put_lane(lane)
+            self._slots.release()
+
+    def _settle(self, lane: Lane, until: float, *, forget: bool) -> None:
+        """Ends what a call left open, if the server can be reached at once; else the lane's next request does."""
+        if not lane.registered:
+            return
+        try:
+            self.drive(admin.settle(self.core, lane, forget=forget, until=until))
+        except ReplayError:
+            return
+
+    def close(self) -> None:
+        """Ends every wait, lets running calls end, gives the lanes back."""
+        self.listener.close()
+        until, free = monotonic() + CLOSE_SECONDS, 0
+        while free < LANES and self._slots.acquire(timeout=max(0.0, until - monotonic())):
+            free += 1
+        until = monotonic() + CLOSE_SECONDS
+        for lane in self.core.lanes:
+            self._settle(lane, until, forget=True)
+        self.connection.close()
+
+
+class AsyncRuntime:
+    """For tasks of one event loop. Its methods are those of Runtime."""
+
+    def __init__(self, address: Address, core: Core) -> None:
+        self.core = core
+        self.connection = AsyncConnection(address, core)
+        self.listener = AsyncListener(self.connection)
+        self._pid, self._loop = os.getpid(), asyncio.get_running_loop()
+        self._slots = asyncio.BoundedSemaphore(LANES)
+        self._settling: set[asyncio.Task[None]] = set()
+
+    @property
+    def foreign(self) -> bool:
+        """Whether this is not the process and the event loop it was made in."""
+        return self._pid != os.getpid() or self._loop is not asyncio.get_running_loop()
+
+    async def _perform(self, step: Step) -> Any:
+        if isinstance(step, (Call, Pipe)):
+            return await self.connection.run(step)
+        if isinstance(step, Fetch):
+            return await self.connection.fetch(step)
+        if isinstance(step, Pause):
+            return await self.listener.pause(step)
+        if isinstance(step, Listen):
+            return await self.listener.open(step)
+        return await asyncio.sleep(step.seconds)
+
+    async def drive(self, operation: Operation) -> Any:
+        """Runs an operation to its end."""
+        try:
+            step = next(operation)
+            while True:
+                try:
+                    result = await self._perform(step)
+                except BaseException as error:  # noqa: BLE001 - it is the operation that must judge it
+                    step = operation.throw(error)
+                else:
+                    step = operation.send(result)
+        except StopIteration as stop:
+            return stop.value
+
+    async def run(self, operation: Any, *args: Any, timeout: float = CALL_SECONDS) -> Any:
+        """Runs an operation on a lane of its own."""
+        try:
+            await asyncio.wait_for(self._slots.acquire(), None if timeout == FOREVER else timeout + INTERRUPT_SECONDS)
+        except TimeoutError:
+            raise _no_lane(self.core, timeout) from None
+        lane = self.core.take_lane()
+        try:
+            result = await self.drive(operation(self.core, lane, *args))
+        except BaseException as error:
+            if _interrupted(error):
+                self._settle_later(lane)
+            else:
+                self._put(lane)
+            raise
+        self._put(lane)
+        return result
+
+    def _put(self, lane: Lane) -> None:
+        self.core.put_lane(lane)
+        self._slots.release()
+
+    def _settle_later(self, lane: Lane) -> None:
+        """A cancelled task must not wait: a task of its own ends what the call left open, then gives the lane back."""
+        task = self._loop.create_task(self._settle(lane, monotonic() + INTERRUPT_SECONDS, forget=False))
+        self._settling.add(task)
+        task.add_done_callback(self._settling.discard)
+        task.add_done_callback(lambda _: self._put(lane))
+
+    async def _settle(self, lane: Lane, until: float, *, forget: bool) -> None:
+        if not lane.registered:
+            return
+        try:
+            await self.drive(admin.settle(self.core, lane, forget=forget, until=until))
+        except ReplayError:
+            return
+
+    async def close(self) -> None:
+        """Ends every wait, lets running calls end, gives the lanes back."""
+        await self.listener.close()
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                for _ in range(LANES):
+                    await self._slots.acquire()
+        except TimeoutError:
+            pass
+        until = monotonic() + CLOSE_SECONDS
+        for lane in self.core.lanes:
+            await self._settle(lane, until, forget=True)
+        await self.connection.close()

@@ -1,0 +1,117 @@
+"""One typed wrapper for each script in lua/: arguments by keyword, in the order of its ARGV. No policy.
+
+A test holds the names against the scripts' headers. What every request starts with (epoch, lane, number, open_number) is
+put in front by _requests.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from redis_replay._codec import Rows
+
+Argument = bytes | str | int  # a bool is an int: 0 or 1
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script and its own arguments. `packed` holds `count` more of them as RESP bulk strings."""
+
+    verb: str
+    args: tuple[bytes, ...]
+    packed: bytes = b""
+    count: int = 0
+
+
+def _script(verb: str, *args: Argument) -> Script:
+    return Script(verb, tuple(a if isinstance(a, bytes) else b"%d" % a if isinstance(a, int) else a.encode() for a in args))
+
+
+def open(*, format: str, mode: str, option: Mapping[str, tuple[str, bool]]) -> Script:  # noqa: A001, A002
+    """`option`: each setting's text, and whether the caller named it."""
+    return _script("open", format, mode, *(part for name, (text, named) in option.items() for part in (name, text, named)))
+
+
+def delete() -> Script:
+    """No key is left."""
+    return _script("delete")
+
+
+def stats() -> Script:
+    """Every counter."""
+    return _script("stats")
+
+
+def doctor() -> Script:
+    """Totals for the invariants."""
+    return _script("doctor")
+
+
+def audit(*, what: str, cursor: str) -> Script:
+    """A page of a side key."""
+    return _script("audit", what, cursor)
+
+
+def get(*, index: Sequence[int]) -> Script:
+    """Payloads by index."""
+    return _script("get", *index)
+
+
+def page(*, after: int, page_size: int) -> Script:
+    """Stored records behind an index."""
+    return _script("page", after, page_size)
+
+
+def renew(*, lane: str) -> Script:
+    """Keeps a hold alive."""
+    return _script("renew", lane)
+
+
+def add(*, schema_hash: str, schema: str, record_bytes: int, payload: "Rows", low: int, high: int) -> Script:
+    """`payload`: its records `low` to `high` are written."""
+    head = _script("add", schema_hash, schema, record_bytes)
+    return Script("add", head.args, payload.packed(b"", b"", low, high), high - low)
+
+
+def gate(*, step: str, schema_hash: str, schema: str, record_bytes: int, n: int) -> Script:
+    """Opens or closes the way for `n` large records."""
+    return _script("gate", step, schema_hash, schema, record_bytes, n)
+
+
+def sample(
+    *, batch_size: int, min_items: int, wait: bool, keep_place: bool, poll_us: int, shutdowns: int, channel: str,
+    seed: Sequence[int],
+) -> Script:  # fmt: skip
+    """A draw."""
+    return _script("sample", batch_size, min_items, wait, keep_place, poll_us, shutdowns, channel, *seed)
+
+
+def wait(*, min_items: int, take: int, wait: bool, keep_place: bool, poll_us: int, shutdowns: int, channel: str) -> Script:
+    """A look, or a wait, that draws nothing."""
+    return _script("wait", min_items, take, wait, keep_place, poll_us, shutdowns, channel)
+
+
+def settle(*, forget: bool) -> Script:
+    """An empty request."""
+    return _script("settle", forget)
+
+
+def remove(*, index: Sequence[int]) -> Script:
+    """Takes records out."""
+    return _script("remove", *index)
+
+
+def empty(*, reset: bool) -> Script:
+    """Takes all records out."""
+    return _script("empty", reset)
+
+
+def shutdown(*, drain: bool) -> Script:
+    """Ends the buffer's work for everyone."""
+    return _script("shutdown", drain)
+
+
+def reopen() -> Script:
+    """Undoes a shutdown."""
+    return _script("reopen")

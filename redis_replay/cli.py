@@ -1,0 +1,24 @@
+"""The command `redis-replay`: `demo`, `serve`, `stats`, `doctor`, `delete`, `bench`.
+
+It needs click and rich, the extra `cli`; this module needs neither, so that it can say so.
+"""
+
+import sys
+from collections.abc import Sequence
+
+_EXTRA = ("click", "rich")
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Run the command line `args`, or that of the process, and exit with its code."""
+    try:
+        from redis_replay._commands import commands
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] not in _EXTRA:
+            raise
+        sys.exit(f"redis-replay: its command line needs {error.name}: pip install 'redis-replay[cli]'")
+    commands(args, prog_name="redis-replay")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""What the contract tests share: records of both sizes, everything that a server holds, and raw requests on a lane."""
+
+import contextlib
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from redis_replay._keys import Keys
+from redis_replay._lua import load
+
+SECONDS = 2.0  # within which a refusal must come
+SMALL, LARGE = 2, 1500  # float32 values in a record's `x`: it goes through add.lua, or as a native XADD between the gates
+
+
+@dataclass(frozen=True)
+class Records:
+    """Numbered records of one size: `i` is the number, every value of `x` is the number, too."""
+
+    width: int
+
+    def one(self, i):
+        return {"i": np.int64(i), "x": np.full(self.width, i, np.float32)}
+
+    def many(self, low, high):
+        numbers = np.arange(low, high, dtype=np.int64)
+        return {"i": numbers, "x": np.repeat(numbers[:, None], self.width, 1).astype(np.float32)}
+
+
+def numbers(batch):
+    """The numbers of a batch's records, after a look at their other leaf."""
+    assert (batch["x"] == batch["i"][:, None].astype(np.float32)).all()
+    return batch["i"].tolist()
+
+
+def stored_numbers(buffer):
+    """The numbers of all stored records, by index."""
+    return [int(record["i"]) for record in buffer.records()]
+
+
+@contextlib.contextmanager
+def refused(kind, seconds=SECONDS):
+    """`pytest.raises`, and it must come in time."""
+    started = time.monotonic()
+    with pytest.raises(kind) as caught:
+        yield caught
+    assert time.monotonic() - started < seconds
+
+
+def contents(client, leave_out=()):
+    """Everything that a database holds, by key, in a form that can be compared; without the keys that end with a name of
+    `leave_out`, and without the clock, which goes on whatever is refused."""
+    keys = sorted(key for key in client.scan_iter(count=1000) if not key.decode().endswith(tuple(leave_out)))
+    return {key.decode(): (client.type(key), _value(client, key)) for key in keys}
+
+
+def _value(client, key):
+    kind = client.type(key)
+    if kind == b"hash":
+        fields = client.hgetall(key)
+        return {k: v for k, v in fields.items() if not (key.endswith(b":counters") and k in (b"clock", b"clock_offset"))}
+    if kind == b"stream":
+        return client.xinfo_stream(key)["last-generated-id"], client.xrange(key)
+    if kind == b"zset":
+        return client.zrange(key, 0, -1, withscores=True)
+    if kind == b"set":
+        return client.smembers(key)
+    return client.lrange(key, 0, -1) if kind == b"list" else client.get(key)
+
+
+REMEMBERED = (":requests", ":lanes", ":waiters", ":waiting")  # the traces that a refused request may leave
+
+
+@contextlib.contextmanager
+def nothing_changes(client, leave_out=REMEMBERED):
+    """What the database holds is the same after as before."""
+    before = contents(client, leave_out)
+    yield
+    assert contents(client, leave_out) == before
+
+
+class RawLane:
+    """A lane whose requests a test numbers itself, straight to the scripts. Replies are lists of text; payloads stay bytes.
+
+    `epoch` is that of the buffer when the lane was made.
+    """
+
+    def __init__(self, client, name, lane="raw"):
+        self.client = client
+        self.keys = Keys(name)
+        self.name = lane
+        self.number = 0
+        self.epoch = client.hget(self.keys.key("config"), "epoch")
+        self.channel = self.keys.wake(lane)
+        self.seeds = [1, 2, 3, 4, 5, 6]
+
+    def __call__(self, verb, *args, number=None, open_number=0):
+        """Sends a numbered request; by default with the next number."""
+        return self.plain(verb, *self._head(number, open_number), *args)
+
+    def plain(self, verb, *args):
+        """Sends a call that has no number."""
+        return _as_text(self.client.eval(load(verb).text, len(self.keys.all), *self.keys.all, self.epoch, *args))
+
+    def _head(self, number, open_number):
+        number = self.number + 1 if number is None else number
+        self.number = max(number, self.number)
+        return self.name, number, open_number
+
+    def register(self):
+        assert self("settle", 0)[0] == "OK"
+        return self
+
+    def write(self, rows, **kwargs):
+        """As `extend` does: by add.lua, or by the gate where the records are large."""
+        return self.add(rows, **kwargs) if rows.largest <= 4096 else self.gate(rows, **kwargs)[0]
+
+    def add(self, rows, **kwargs):
+        """A write of small records."""
+        return self("add", rows.schema.hash, rows.schema.text, rows.nbytes // len(rows), *rows.payloads(), **kwargs)
+
+    def gate(self, rows, number=None, open_number=0, steps=("open", "adds", "close")):
+        """A write of large records: the answers of the gates that are sent, or what the server says instead."""
+        head = self._head(number, open_number)
+        about = (rows.schema.hash, rows.schema.text, rows.nbytes // len(rows), len(rows))
+        pipeline = self.client.pipeline(transaction=True)
+        for step in steps:
+            if step == "adds":
+                for payload in rows.payloads():
+                    pipeline.xadd(self.keys.key("inbox"), {"d": payload}, id="0-*", nomkstream=True)
+            else:
+                args = (self.epoch, *head, step, *about)
+                pipeline.eval(load("gate").text, len(self.keys.all), *self.keys.all, *args)
+        replies = pipeline.execute(raise_on_error=False)
+        gates = [reply for reply in replies if isinstance(reply, list)]
+        return [_as_text(reply) for reply in gates] or replies
+
+    def sample(self, n, need=None, *, wait=0, shutdowns=-1, **kwargs):
+        """One draw, which joins the line with wait=1."""
+        need = n if need is None else need
+        return self("sample", n, need, wait, 0, 1_000_000, shutdowns, self.channel, *self.seeds, **kwargs)
+
+    def wait(self, need, take=0, *, wait=0, shutdowns=-1, **kwargs):
+        """One look at whether enough is there."""
+        return self("wait", need, take, wait, 0, 1_000_000, shutdowns, self.channel, **kwargs)
+
+    def counters(self):
+        """Every counter but the clock's, as it is stored."""
+        stored = self.client.hgetall(self.keys.key("counters"))
+        return {k.decode(): int(v) for k, v in stored.items() if not k.startswith(b"clock")}
+
+    def pass_time(self, seconds):
+        """Lets the buffer's own clock go forward."""
+        self.client.hincrby(self.keys.key("counters"), "clock_offset", int(seconds * 1e6))
+
+
+def _as_text(reply):
+    out = []
+    for part in reply:
+        try:
+            out.append(part.decode() if isinstance(part, bytes) else part)
+        except UnicodeDecodeError:
+            out.append(part)
+    return out

@@ -1,0 +1,117 @@
+"""A byte proxy before a real server, that loses, cuts and delays what it is told to."""
+
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable
+from urllib.parse import unquote, urlsplit
+
+CHUNK = 1 << 16
+Policy = Callable[[bytes], int | None]  # how many bytes of a chunk pass before the connection is cut; None: all, and no cut
+
+
+def everything(_: bytes) -> None:
+    """The policy of a good network."""
+
+
+def now_and_then(chance: float, seed: int, *, partly: bool = False) -> Policy:
+    """Cuts a chunk with this chance: all of it is lost, or, with `partly`, a part of it passes."""
+    generator = random.Random(seed)
+    lock = threading.Lock()
+
+    def policy(data: bytes) -> int | None:
+        with lock:
+            if generator.random() >= chance:
+                return None
+            return generator.randrange(len(data)) if partly else 0
+
+    return policy
+
+
+class Proxy:
+    """Listens on a TCP port and passes bytes on to `server_url`. Requests and replies have a policy each.
+
+    Attributes:
+        requests, replies: the policies in force.
+        delay_s: how long a chunk of replies is kept before it is passed on.
+        cuts: connections that a policy has cut so far.
+    """
+
+    def __init__(self, server_url: str) -> None:
+        parts = urlsplit(server_url)
+        self._upstream = unquote(parts.path) if parts.scheme == "unix" else (parts.hostname, parts.port)
+        self.requests: Policy = everything
+        self.replies: Policy = everything
+        self.delay_s = 0.0
+        self.cuts = 0
+        self._flowing = threading.Event()
+        self._flowing.set()
+        self._sockets: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}/0"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            far = socket.socket(socket.AF_UNIX if isinstance(self._upstream, str) else socket.AF_INET)
+            try:
+                far.connect(self._upstream)
+            except OSError:
+                near.close()
+                continue
+            with self._lock:
+                self._sockets |= {near, far}
+            for source, sink, direction in ((near, far, "requests"), (far, near, "replies")):
+                threading.Thread(target=self._pump, args=(source, sink, direction), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket, direction: str) -> None:
+        try:
+            while data := source.recv(CHUNK):
+                if direction == "replies":
+                    time.sleep(self.delay_s)
+                self._flowing.wait()
+                keep = getattr(self, direction)(data)
+                sink.sendall(data if keep is None else data[:keep])
+                if keep is not None:
+                    self.cuts += 1
+                    break
+        except OSError:
+            pass
+        self._end(source, sink)
+
+    def _end(self, *ended: socket.socket) -> None:
+        for one in ended:
+            with self._lock:
+                self._sockets.discard(one)
+            try:
+                one.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+            one.close()
+
+    def hold(self) -> None:
+        """Keeps everything back from now on, in both directions."""
+        self._flowing.clear()
+
+    def let_go(self) -> None:
+        """Passes on what was kept back."""
+        self._flowing.set()
+
+    def cut(self) -> None:
+        """Closes every connection."""
+        with self._lock:
+            there = list(self._sockets)
+        self._end(*there)
+
+    def close(self) -> None:
+        """Ends the proxy."""
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._flowing.set()
+        self.cut()

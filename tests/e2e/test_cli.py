@@ -1,0 +1,178 @@
+"""The command line: what each command prints, its exit code, and one line for each error."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import redis
+from click.testing import CliRunner
+
+from redis_replay import cli
+from redis_replay._commands import commands
+from tests._helpers import wait_until
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def run(real_server):
+    """`run("stats", "x")`: the result of a command on the test's server."""
+
+    def run_it(*args, **options):
+        return CliRunner().invoke(commands, [*args, "--url", real_server.url], **options)
+
+    return run_it
+
+
+@pytest.fixture
+def buffer(make_buffer):
+    """A buffer with three records."""
+    made = make_buffer()
+    made.extend({"obs": np.zeros((3, 2), np.float32)})
+    return made
+
+
+def start(*args):
+    """`redis-replay` as a process of its own."""
+    command = [sys.executable, "-m", "redis_replay.cli", *args]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, text=True, env=environment, **pipes)
+
+
+def test_stats_prints_a_line_for_each_counter(run, buffer):
+    lines = run("stats", buffer.name).stdout.splitlines()
+    figures = dict(line.split(maxsplit=1) for line in lines)
+    assert (figures["write_count"], figures["sampleable_size"], figures["state"]) == ("3", "3", "open")
+
+
+def test_stats_as_json_is_one_object(run, buffer):
+    figures = json.loads(run("stats", buffer.name, "--json").stdout)
+    assert (figures["size"], figures["storage_size"]) == (3, 3)
+
+
+def test_the_url_may_come_from_the_environment(real_server, buffer):
+    done = CliRunner().invoke(commands, ["stats", buffer.name], env={"REDIS_URL": real_server.url})
+    assert done.exit_code == 0
+
+
+@pytest.mark.parametrize("command", ["stats", "doctor", "delete"])
+def test_a_missing_buffer_is_named_in_one_line(run, command):
+    done = run(command, "no-such-buffer")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr.splitlines() == ["Error: there is no buffer 'no-such-buffer' on that server"]
+
+
+def test_a_bad_name_is_one_line(run):
+    done = run("stats", "two words")
+    assert done.exit_code == 1
+    assert "two words" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_server_that_is_away_is_one_line():
+    done = CliRunner().invoke(commands, ["stats", "x", "--url", "redis://127.0.0.1:1/0"])
+    assert done.exit_code == 1
+    assert "127.0.0.1:1" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_doctor_names_each_invariant_of_a_sound_buffer(run, buffer):
+    done = run("doctor", buffer.name)
+    assert done.exit_code == 0
+    assert [line.split(":")[0] for line in done.stdout.splitlines()[:5]] == [f"I{n} holds" for n in range(1, 6)]
+    assert "3 records" in done.stdout.splitlines()[5]
+
+
+def test_doctor_finds_a_record_taken_behind_its_back(run, buffer, real_server):
+    client = real_server.client()
+    (key,) = [key for key in client.scan_iter() if key.endswith(b":records")]
+    client.xtrim(key, maxlen=2)
+    done = run("doctor", buffer.name)
+    assert done.exit_code == 1
+    assert "I1 is broken" in done.stdout
+    assert key.decode() in done.stdout
+
+
+def test_delete_asks_before_it_deletes(run, buffer):
+    done = run("delete", buffer.name, input="n\n")
+    assert done.exit_code == 1
+    assert "3 records" in done.stdout
+    assert len(buffer) == 3
+
+
+def test_delete_with_yes_leaves_no_key(run, buffer, real_server):
+    done = run("delete", buffer.name, "--yes")
+    assert done.exit_code == 0
+    assert real_server.client().keys() == []
+
+
+def test_serve_says_where_and_ends_when_interrupted(unused_port):
+    with start("serve", "--port", str(unused_port)) as process:
+        url = process.stdout.readline().split()[1]
+        with redis.Redis.from_url(url) as client:
+            assert client.ping()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 0
+
+
+def test_serve_with_a_directory_keeps_what_was_written(unused_port, tmp_path):
+    for expected in (None, b"kept"):
+        with start("serve", "--port", str(unused_port), "--dir", str(tmp_path / "data")) as process:
+            with redis.Redis.from_url(process.stdout.readline().split()[1]) as client:
+                assert client.get("key") == expected
+                client.set("key", "kept")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(10) == 0
+
+
+def test_a_port_in_use_is_one_line(real_server, unused_port):
+    with start("serve", "--port", str(unused_port)) as first:
+        first.stdout.readline()
+        with start("serve", "--port", str(unused_port)) as second:
+            assert second.wait(15) == 1
+            assert len(second.stderr.read().splitlines()) == 1
+        first.send_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("missing", ["click", "rich"])
+def test_without_its_extra_the_command_says_what_to_install(monkeypatch, missing):
+    monkeypatch.setitem(sys.modules, missing, None)
+    for name in [name for name in sys.modules if name.startswith(("redis_replay._commands", "redis_replay._demo"))]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["demo", "--headless", "--steps", "1"])
+    assert missing in stopped.value.code
+    assert "pip install 'redis-replay[cli]'" in stopped.value.code
+
+
+def test_every_command_has_a_help_text():
+    assert {name: bool(command.help) for name, command in commands.commands.items()} == dict.fromkeys(
+        ("stats", "doctor", "delete", "serve", "demo", "bench"), True
+    )
+
+
+def test_the_module_runs_as_a_program():
+    with start("--help") as process:
+        assert "delete" in process.stdout.read()
+        assert process.wait(10) == 0
+
+
+@pytest.fixture
+def unused_port():
+    import socket
+
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+def test_a_cut_buffer_name_is_not_deleted_by_prefix(run, buffer):
+    done = run("delete", buffer.name[:-1], "--yes")
+    assert done.exit_code == 1
+    assert wait_until(lambda: len(buffer) == 3, description="the buffer being whole")
