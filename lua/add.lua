@@ -28,9 +28,9 @@ local why = refusal(n, schema_hash, schema)
 if why then return reply('add', became, why, time) end
 
 local first = count('last') + 1
-local id = redis.call('XADD', records, '0-*', 'd', ARGV[8])
+local id = redis.pcall('XADD', records, '0-*', 'd', ARGV[8])
 if id ~= '0-' .. int(first) then -- somebody moved the stream's last id by hand
-  redis.call('XDEL', records, id)
+  if type(id) == 'string' then redis.call('XDEL', records, id) else id = 'none' end
   return reply('add', became, {'DAMAGED', records, 'gave_id_' .. id, 'id_0-' .. int(first)}, time)
 end
 for i = 9, #ARGV do redis.call('XADD', records, '0-*', 'd', ARGV[i]) end

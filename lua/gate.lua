@@ -43,7 +43,7 @@ local function close_gate()
   redis.call('DEL', none)
   redis.call('RENAME', inbox, records)
   local time, first = now(), count('last') + 1
-  local newest = redis.call('XREVRANGE', records, '+', '-', 'COUNT', 1)[1][1]
+  local newest = (redis.call('XREVRANGE', records, '+', '-', 'COUNT', 1)[1] or {'none'})[1]
   if newest ~= '0-' .. int(first + n - 1) then -- somebody moved the stream's last id by hand
     while #redis.call('XRANGE', records, '(0-' .. int(first - 1), '+', 'COUNT', 1) == 1 do
       redis.call('XDEL', records, redis.call('XRANGE', records, '(0-' .. int(first - 1), '+', 'COUNT', 1)[1][1])

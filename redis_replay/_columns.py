@@ -10,7 +10,7 @@ import numpy as np
 
 from redis_replay import _tensors as tensors
 from redis_replay._schema import MAX_DEPTH, Leaf, leaf, numpy_name, path_text, too_wide
-from redis_replay.exceptions import ArgumentError, ArgumentTypeError, SchemaError
+from redis_replay.exceptions import ArgumentError, ArgumentTypeError, LeafTypeError, SchemaError
 
 Path = tuple[str, ...]
 Column = tuple[Leaf, Any]
@@ -104,7 +104,7 @@ def _torch_leaf(tensor: Any, lead: int, path: Path) -> Leaf:
 
 def _refused(path: Path, found: str) -> SchemaError:
     allowed = "an array, a dense tensor, a Python scalar, str, bytes, None, or a list or tuple of plain values"
-    return SchemaError(path=path_text(path), expected=allowed, found=found)
+    return LeafTypeError(path=path_text(path), expected=allowed, found=found)
 
 
 def _value_words(value: Any) -> str:

@@ -14,7 +14,7 @@ from redis_replay._core import Core
 from redis_replay._faults import Translator
 from redis_replay._lua import load
 from redis_replay._requests import pack, pack_script
-from redis_replay._steps import Call, Fetch, Pipe, ScriptMissingError
+from redis_replay._steps import Call, Fetch, NotNowError, Pipe, ScriptMissingError
 
 FAULTS = (RedisError, OSError)
 
@@ -55,6 +55,9 @@ class _Exchange:
     @staticmethod
     def result(step: Call | Pipe, replies: list[Any]) -> Any:
         """What is sent back to the operation."""
+        later = next((reply for reply in replies if isinstance(reply, NotNowError)), None)
+        if later is not None:  # nothing of it was done, a MULTI included
+            raise later
         if isinstance(step, Pipe):
             return replies
         if isinstance(replies[0], Exception):

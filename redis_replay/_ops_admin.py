@@ -8,7 +8,7 @@ from redis_replay import _ops_read as read
 from redis_replay import _requests as rq
 from redis_replay import _scripts as scripts
 from redis_replay._core import CALL_SECONDS, Core, Lane
-from redis_replay._steps import Listen, Pause, Pipe, Step
+from redis_replay._steps import EVENTS, Listen, Pause, Pipe, Step
 from redis_replay._types import Finding, Reply, Report
 from redis_replay.exceptions import (
     BufferNotFoundError,
@@ -23,7 +23,6 @@ from redis_replay.exceptions import (
 FORMAT = "1"  # of what is stored; one higher whenever a key, an answer or a payload changes its meaning
 OPEN_SECONDS = 1.5
 NEED = "Redis 7.0 or Valkey 7.2"
-EVENTS = "events"  # the box of a listener where state changes arrive
 
 Options = dict[str, tuple[str, bool]]
 

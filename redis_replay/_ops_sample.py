@@ -80,6 +80,7 @@ def sample(core: Core, lane: Lane, wish: Wish) -> Generator[Step, Any, Drawn]:
         drawn = yield from _collect(core, lane, reply) if reply.word == "OK" else _nothing()
         if drawn is not None:
             return drawn
+        lane.open_number = lane.number  # what was drawn in vain goes back with the next request
     raise BufferDamagedError(
         name=core.name, key=core.keys.key("records"), found="lacks records that were drawn", expected="their entries"
     )

@@ -1,4 +1,4 @@
-"""What runs operations: in one process, blocking; in one event loop, awaiting. Owns the sockets, the subscription, the lanes."""
+"""What runs operations: blocking, in one process; awaiting, in one event loop. Owns sockets, subscription and lanes."""
 
 import asyncio
 import os

@@ -7,6 +7,8 @@ from typing import Any, Protocol
 from redis_replay._scripts import Script
 from redis_replay.exceptions import ConnectionLostError, ServerRefusedError
 
+EVENTS = "events"  # the lane, so to say, for whose Pause every change of the buffer's state is a notice
+
 
 @dataclass(frozen=True, slots=True)
 class Call:

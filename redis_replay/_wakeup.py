@@ -12,8 +12,7 @@ import redis.asyncio as aredis
 
 from redis_replay._clock import monotonic
 from redis_replay._connection import FAULTS, AsyncConnection, Connection
-from redis_replay._ops_admin import EVENTS
-from redis_replay._steps import Listen, Notice, Pause
+from redis_replay._steps import EVENTS, Listen, Notice, Pause
 from redis_replay.exceptions import BufferClosedError
 
 SLICE_SECONDS = 0.25  # how long a closed handle, or a program that ends, may go unnoticed
@@ -40,7 +39,7 @@ class _Boxes:
         if message["channel"].decode() == self.core.keys.events:
             self.notices[EVENTS] = Notice("wake")
             return
-        reason, _, lane = message["data"].decode().partition(" ")
+        reason, _, lane = message["data"].decode(errors="replace").partition(" ")  # anybody may publish
         self.notices[lane] = Notice(reason)
 
     def take(self, lane: str, seen: int, cancel_event: Any) -> Notice | None:

@@ -13,11 +13,13 @@ def main(args: Sequence[str] | None = None) -> None:
     """Run the command line `args`, or that of the process, and exit with its code."""
     try:
         from redis_replay._commands import commands
+
+        commands(args, prog_name="redis-replay")
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.split(".")[0] not in _EXTRA:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in _EXTRA:
             raise
-        sys.exit(f"redis-replay: its command line needs {error.name}: pip install 'redis-replay[cli]'")
-    commands(args, prog_name="redis-replay")
+        sys.exit(f"redis-replay: its command line needs {missing}: pip install 'redis-replay[cli]'")
 
 
 if __name__ == "__main__":

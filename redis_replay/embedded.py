@@ -27,7 +27,7 @@ from types import TracebackType
 from typing import IO, Self
 from urllib.parse import quote, unquote, urlsplit
 
-from redis_replay.exceptions import ArgumentError, ReplayError
+from redis_replay.exceptions import ArgumentError, EmbeddedServerError
 
 __all__ = ["EmbeddedServer", "EmbeddedServerError", "find_binary", "resolve", "serve_forever"]
 
@@ -68,10 +68,6 @@ def _forget_in_child() -> None:
 
 
 os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_forget_in_child)
-
-
-class EmbeddedServerError(ReplayError):
-    """A private server cannot be started, or has ended by itself."""
 
 
 def find_binary() -> str:

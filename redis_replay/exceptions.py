@@ -3,6 +3,7 @@
     ReplayError
     ├── ArgumentError (ValueError), ArgumentTypeError (TypeError)   a bad option or argument
     ├── SchemaError (ValueError)            a record that does not fit the buffer's schema
+    │   └── LeafTypeError (TypeError)       a leaf of a type that cannot be stored at all
     ├── ConfigMismatchError (ValueError)    attached with other settings than the buffer has
     ├── LimitError (ValueError)             an index or a counter has reached its last value
     ├── NotReadyError                       fewer records than the call needs, and it does not wait
@@ -18,6 +19,7 @@
     ├── RecordDecodeError                   stored bytes are not a record of the schema
     ├── OutcomeUnknownError                 a write was sent, and its reply never came
     ├── ConnectionLostError (ConnectionError)  the server cannot be reached, or does not answer
+    ├── EmbeddedServerError                 a server of our own cannot be started
     ├── ServerTooOldError                   the server lacks a command that is needed
     ├── OutOfMemoryError                    the server's maxmemory is reached
     ├── ServerRefusedError                  the server refused a command for another reason
@@ -73,6 +75,10 @@ class SchemaError(ReplayError, ValueError):
     path: str
     expected: str
     found: str
+
+
+class LeafTypeError(SchemaError, TypeError):
+    """A leaf of a type that no buffer stores, such as an array of Python objects."""
 
 
 class ConfigMismatchError(ReplayError, ValueError):
@@ -210,6 +216,13 @@ class ConnectionLostError(ReplayError, ConnectionError):
 
     text = "no answer from the server at {address}: {reason}"
     address: str
+    reason: str
+
+
+class EmbeddedServerError(ReplayError):
+    """A server of our own cannot be started. `reason` says why."""
+
+    text = "{reason}"
     reason: str
 
 

@@ -10,7 +10,7 @@ local function live_at(r)
   local low = first + r
   local high = low + redis.call('ZCARD', holes)
   while low < high do
-    local middle = math.floor((low + high) / 2)
+    local middle = low + math.floor((high - low) / 2) -- low + high may pass 2^53
     local live = middle - first + 1 - redis.call('ZCOUNT', holes, first, int(middle))
     if live >= r + 1 then high = middle else low = middle + 1 end
   end

@@ -31,7 +31,7 @@ def add_many(client, stream):
         add_malformed(client, stream)
 
 
-SKIPPED = {"malformed": (add_malformed, 1, 4), "explicit-id": (add_with_explicit_id, 1, 10), "many": (add_many, 700, 704)}
+SKIPPED = {"malformed": (add_malformed, 1, 5), "explicit-id": (add_with_explicit_id, 1, 10), "many": (add_many, 700, 704)}
 
 
 @CONSUMES

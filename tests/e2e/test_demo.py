@@ -74,7 +74,7 @@ def assert_all_gone(pids):
 
 @pytest.mark.slow
 @pytest.mark.timeout(180)
-def test_the_demo_reaches_its_goal(tmp_path):
+def test_the_demo_reaches_its_goal():
     with demo("--seed", "0") as process:
         lines = process.stdout.read().splitlines()
         assert process.wait(10) == 0, "\n".join(lines)
@@ -102,6 +102,7 @@ def test_the_parts_run_apart_over_one_server(real_server):
     client.delete("rr-demo:demo:policy")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_too_few_steps_end_it_with_the_reason(real_server):
     said = []
@@ -117,6 +118,7 @@ def test_the_time_limit_ends_it_with_the_reason(real_server):
     assert said[-1].endswith("after 0 s")
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(("which", "who"), [(0, "the learner"), (2, "actor 1")])
@@ -131,6 +133,7 @@ def test_a_killed_process_is_named_and_ends_the_rest(which, who):
     assert_all_gone(below)
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
@@ -146,6 +149,7 @@ def test_an_interrupt_ends_every_process(kind):
     assert_all_gone(below)
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 @pytest.mark.timeout(120)
 def test_no_process_outlives_a_killed_parent():
@@ -156,6 +160,7 @@ def test_no_process_outlives_a_killed_parent():
         assert_all_gone(below)
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 @pytest.mark.timeout(120)
 def test_a_killed_server_ends_it_with_one_line():

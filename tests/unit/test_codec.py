@@ -262,6 +262,9 @@ def test_unequal_columns_are_refused_by_name():
 class Odd:
     """A type that nobody can store."""
 
+    def __repr__(self):
+        return "Odd()"  # one name in every worker of a parallel run
+
 
 UNSTORABLE = {
     "object array": (np.array(["ab", {}], dtype=object), "numpy object (2,)"),
