@@ -21,7 +21,9 @@ def table(files: Sequence[Path]) -> str:
     found = {peer for values in figures.values() for peer in values}
     others = sorted(found - {OURS})
     head = ["workload", "size", "figure", OURS, *others, *(f"{OURS} / {peer}" for peer in others)]
-    lines = [head, ["---"] * 3 + ["---:"] * (len(head) - 3), *(_line(at, figures[at], others) for at in figures)]
+    workloads = list(dict.fromkeys(workload for workload, _, _ in figures))
+    places = sorted(figures, key=lambda at: (workloads.index(at[0]), at[1]))
+    lines = [head, ["---"] * 3 + ["---:"] * (len(head) - 3), *(_line(at, figures[at], others) for at in places)]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 

@@ -1,0 +1,240 @@
+"""The buffer in plain Python: what docs/architecture.md promises, without Redis. One step at a time, no waits."""
+
+from dataclasses import dataclass, field
+
+M1, M2 = 4294967087, 4294944443
+
+
+class Mrg32k3a:
+    """The random numbers of lua/include/random.lua, in whole numbers."""
+
+    def __init__(self, seeds):
+        self.a, self.b = list(seeds[:3]), list(seeds[3:])
+
+    def next(self):
+        a = (1403580 * self.a[1] - 810728 * self.a[0]) % M1
+        b = (527612 * self.b[2] - 1370589 * self.b[0]) % M2
+        self.a, self.b = [*self.a[1:], a], [*self.b[1:], b]
+        return (a - b) % M1
+
+    def below(self, n):
+        """A whole number from 0 to n - 1: what would favour the first ones is drawn again."""
+        while (x := self.next()) >= M1 - M1 % n:
+            pass
+        return x % n
+
+    def different(self, n, size):
+        """n different numbers below `size`: the first places of a shuffle."""
+        places = list(range(size))
+        for i in range(n):
+            j = i + self.below(size - i)
+            places[i], places[j] = places[j], places[i]
+        return places[:n]
+
+
+class Refused(Exception):
+    """A refusal: SHUT, or NOT_READY with have and need."""
+
+
+@dataclass
+class Draw:
+    """What a lane was given last: each record with whether this use consumed it. `held`: its bytes are kept for the lane."""
+
+    records: list
+    n: int
+    held: bool
+
+
+@dataclass
+class Model:
+    """A buffer. `lane` arguments name who calls: a draw's hold ends with the lane's next request."""
+
+    capacity: int
+    sampler: str
+    consume: int | None
+    fetches: bool = False  # whether records are so large that a draw's payloads follow it, and are held for that
+    state: str = "open"
+    drained: bool = False
+    last: int = 0
+    passed: int = 0  # the highest index that eviction has passed
+    live: dict = field(default_factory=dict)  # index -> what was written
+    uses: dict = field(default_factory=dict)  # index -> times handed out, live or parting
+    parting: dict = field(default_factory=dict)
+    draws: dict = field(default_factory=dict)  # lane -> its last Draw
+    counts: dict = field(
+        default_factory=lambda: dict.fromkeys(
+            ("write_count", "records_total", "consumed", "evicted", "removed", "sample_calls", "samples_returned", "lapsed"), 0
+        )
+    )
+
+    # What can be seen
+
+    def counters(self):
+        """Those of `stats()` that follow from what was done."""
+        sizes = {"sampleable_size": len(self.live), "parting": len(self.parting)}
+        return self.counts | sizes | {"storage_size": len(self.live) + len(self.parting), "state": self.state}
+
+    @property
+    def distinct(self):
+        return self.consume is not None or self.sampler != "Uniform(replacement=True)"
+
+    def choose(self, n, seeds):
+        """The indices that a draw with these seeds gives."""
+        live = sorted(self.live)
+        if self.sampler == "Fifo()":
+            return live[:n]
+        if self.sampler == "Lifo()":
+            return live[::-1][:n]
+        random = Mrg32k3a(seeds)
+        ranks = random.different(n, len(live)) if self.distinct else [random.below(len(live)) for _ in range(n)]
+        return [live[rank] for rank in ranks]
+
+    # Calls. Each begins with `request`, as a lane's next number ends what the one before it held.
+
+    def request(self, lane, undo=False):
+        """The lane's next request. `undo`: the reply of its last one never came."""
+        draw = self.draws.pop(lane, None)
+        if draw is None:
+            return
+        if undo:
+            self._go_back(draw)
+        self._let_go(draw)
+        self._make_room()
+        self._end()
+
+    def extend(self, lane, values):
+        self.request(lane)
+        if self.state != "open":
+            raise Refused("SHUT")
+        indices = list(range(self.last + 1, self.last + len(values) + 1))
+        self.live |= dict(zip(indices, values, strict=True))
+        self.last += len(values)
+        self._count(write_count=len(values), records_total=len(values))
+        self._make_room()
+        return indices
+
+    def batch(self, n, need):
+        """How many records a draw gives, or the reason why it gives none."""
+        if self.state == "shut":
+            raise Refused("SHUT")
+        have = len(self.live)
+        if self.state == "draining":
+            need = max(1, min(need, have))
+        if have < need:
+            raise Refused("NOT_READY", have, need)
+        return min(n, have) if self.distinct else n
+
+    def sample(self, lane, indices):
+        """Hands `indices` out, as `choose` or a server chose them. Gives the uses of each, and whether it was the last."""
+        drawn, told = [], []
+        for index in indices:
+            self.uses[index] = self.uses.get(index, 0) + 1 if self.consume else 0
+            told.append(self.uses[index])
+            drawn.append((index, self.consume is not None and self.uses[index] == self.consume))
+        draw = self.draws[lane] = Draw(drawn, len(indices), held=self.consume is not None or self.fetches)
+        for index, consumed in draw.records:
+            if consumed:
+                self.parting[index] = self.live.pop(index)
+                self._count(consumed=1)
+        self._count(sample_calls=1, samples_returned=len(indices))
+        last = self.state == "draining" and not self.live
+        self._end()
+        return told, last
+
+    def remove(self, lane, indices):
+        self.request(lane)
+        found = [index for index in dict.fromkeys(indices) if index in self.live]
+        self._count(removed=len(found))
+        self._part(found)
+        self._end()
+        return len(found)
+
+    def empty(self, lane, reset):
+        self.request(lane)
+        self._count(removed=len(self.live))
+        for gone in (self.live, self.uses, self.parting):
+            gone.clear()
+        for draw in self.draws.values():
+            draw.held = False
+        if reset:
+            self.counts |= dict.fromkeys(("write_count", "consumed", "evicted", "removed"), 0)
+        self._end()
+
+    def shutdown(self, lane, drain):
+        self.request(lane)
+        drain = drain and self.consume is not None and bool(self.live)
+        if self.state != "shut" and not drain:
+            self.state, self.drained = "shut", False
+        elif self.state == "open":
+            self.state = "draining"
+
+    def reopen(self, lane):
+        self.request(lane)
+        self.state = "open"
+
+    def let_holds_lapse(self):
+        """60 s go by: what was drawn and not confirmed stays drawn."""
+        for lane, draw in list(self.draws.items()):
+            if draw.held:
+                del self.draws[lane]
+                self._let_go(draw)
+                self._count(lapsed=1)
+
+    def forget_lanes(self):
+        """An hour goes by."""
+        self.let_holds_lapse()
+        self.draws.clear()
+
+    # Rules
+
+    def _count(self, **changes):
+        for name, n in changes.items():
+            self.counts[name] += n
+
+    def _held(self, index):
+        return any(draw.held and index in dict(draw.records) for draw in self.draws.values())
+
+    def _part(self, indices):
+        """Out of the live ones; the bytes stay where somebody was given the index."""
+        for index in indices:
+            value = self.live.pop(index)
+            if self._held(index):
+                self.parting[index] = value
+            self.uses.pop(index, None)
+
+    def _let_go(self, draw):
+        for index, _ in draw.records if draw.held else ():
+            if not self._held(index) and index in self.parting:
+                del self.parting[index]
+                self.uses.pop(index, None)
+
+    def _go_back(self, draw):
+        """Exactly what the draw did is undone. What has left since in another way stays gone."""
+        self._count(sample_calls=-1, samples_returned=-draw.n)
+        if self.consume is None:
+            return
+        back = [index for index, consumed in draw.records if consumed and index in self.parting]
+        for index, _ in draw.records:
+            if index in self.uses:
+                self.uses[index] -= 1
+        for index in back:
+            value = self.parting[index]
+            self._count(consumed=-1)
+            if index > self.passed:
+                self.live[index] = value
+                del self.parting[index]
+            else:
+                self._count(evicted=1)
+        if self.state == "shut" and self.drained and back:
+            self.state, self.drained = "draining", False
+
+    def _make_room(self):
+        oldest = sorted(self.live)[: max(0, len(self.live) - self.capacity)]
+        if oldest:
+            self.passed = max(self.passed, oldest[-1])
+        self._count(evicted=len(oldest))
+        self._part(oldest)
+
+    def _end(self):
+        if self.state == "draining" and not self.live:
+            self.state, self.drained = "shut", True
