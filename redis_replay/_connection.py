@@ -44,10 +44,16 @@ class _Exchange:
         return step.script.verb, (pack_script(self.core, step.script),), 1
 
     def translate(self, verb: str, replies: list[Any]) -> list[Any]:
-        """The server's refusals, in or out of an EXEC, as ours."""
+        """The server's refusals, in or out of an EXEC, as ours.
+
+        Raises:
+            NotNowError: it let nothing through.
+        """
         for i, reply in enumerate(replies):
             if isinstance(reply, Exception):
-                replies[i] = self.faults.refusal(verb, reply)
+                replies[i] = refusal = self.faults.refusal(verb, reply)
+                if isinstance(refusal, NotNowError):
+                    raise refusal
             elif isinstance(reply, list) and any(isinstance(r, Exception) for r in reply):
                 replies[i] = [self.faults.refusal(verb, r) if isinstance(r, Exception) else r for r in reply]
         return replies

@@ -94,18 +94,20 @@ class Model:
     def request(self, lane, undo=False):
         """The lane's next request. `undo`: the reply of its last one never came."""
         draw = self.draws.pop(lane, None)
-        if draw is None:
-            return
-        if undo:
+        if draw is not None and undo:
             self._go_back(draw)
-        self._let_go(draw)
+        if draw is not None:
+            self._let_go(draw)
         self._make_room()
+
+    def settle(self, lane, undo=False):
+        self.request(lane, undo)
         self._end()
 
     def extend(self, lane, values):
         self.request(lane)
         if self.state != "open":
-            raise Refused("SHUT")
+            self._refuse("SHUT")
         indices = list(range(self.last + 1, self.last + len(values) + 1))
         self.live |= dict(zip(indices, values, strict=True))
         self.last += len(values)
@@ -116,12 +118,12 @@ class Model:
     def batch(self, n, need):
         """How many records a draw gives, or the reason why it gives none."""
         if self.state == "shut":
-            raise Refused("SHUT")
+            self._refuse("SHUT")
         have = len(self.live)
         if self.state == "draining":
             need = max(1, min(need, have))
         if have < need:
-            raise Refused("NOT_READY", have, need)
+            self._refuse("NOT_READY", have, need)
         return min(n, have) if self.distinct else n
 
     def sample(self, lane, indices):
@@ -234,6 +236,10 @@ class Model:
             self.passed = max(self.passed, oldest[-1])
         self._count(evicted=len(oldest))
         self._part(oldest)
+
+    def _refuse(self, *why):
+        self._end()
+        raise Refused(*why)
 
     def _end(self):
         if self.state == "draining" and not self.live:

@@ -1,0 +1,129 @@
+"""The typed wrappers, the scripts' headers and the table of words say the same."""
+
+import ast
+import inspect
+from pathlib import Path
+
+import pytest
+
+from redis_replay import _codes, _lua, _scripts
+from redis_replay._codec import encode_batch
+
+PACKAGE = Path(_scripts.__file__).parent
+WRAPPERS = {n: f for n, f in vars(_scripts).items() if inspect.isfunction(f) and not n.startswith("_") and n != "dataclass"}
+NUMBERED = ["epoch", "lane", "number", "open_number"]
+NOT_ARGUMENTS = {"low", "high"}  # of `add`: which records of the payload
+EXAMPLES = {"str": "x", "int": 1, "bool": True, "Sequence[int]": [1, 2, 3, 4, 5, 6], "Rows": encode_batch({"x": [1]}, None)}
+EXAMPLES["Mapping[str, tuple[str, bool]]"] = {"capacity": ("1", True)}
+
+
+def own_arguments(verb):
+    """A script's arguments behind those that every request starts with."""
+    names = [slot.name for slot in _lua.header(verb).argv]
+    return names[4:] if names[:4] == NUMBERED else names[1:]
+
+
+def test_every_script_has_a_wrapper():
+    """There is one function for each file in lua/, and none besides."""
+    assert sorted(WRAPPERS) == list(_lua.verbs())
+
+
+@pytest.mark.parametrize("verb", _lua.verbs())
+def test_wrapper_takes_what_the_header_lists(verb):
+    """Keyword-only, by the names of the header, in its order."""
+    parameters = inspect.signature(WRAPPERS[verb]).parameters.values()
+    assert all(p.kind is p.KEYWORD_ONLY for p in parameters)
+    assert [p.name for p in parameters if p.name not in NOT_ARGUMENTS] == own_arguments(verb)
+
+
+@pytest.mark.parametrize("verb", _lua.verbs())
+def test_wrapper_fills_every_slot(verb):
+    """As many arguments are sent as the header lists, up to its tail."""
+    parameters = inspect.signature(WRAPPERS[verb]).parameters.values()
+    given = {p.name: EXAMPLES[inspect.formatannotation(p.annotation).strip("'").split(".")[-1]] for p in parameters}
+    given |= {k: v for k, v in (("low", 0), ("high", 1)) if k in given}
+    script = WRAPPERS[verb](**given)
+    slots = _lua.header(verb).argv[4 if _lua.header(verb).argv[:2][-1].name == "lane" and verb != "renew" else 1 :]
+    least = sum((slot.last or slot.first) - slot.first + 1 for slot in slots)
+    sent = len(script.args) + script.count
+    assert sent >= least if any(slot.last == 0 for slot in slots) else sent == least
+
+
+@pytest.mark.parametrize("verb", _lua.verbs())
+def test_every_word_of_a_header_is_known(verb):
+    """No script can answer with a word that becomes a ProtocolError."""
+    assert set(_lua.header(verb).returns) - _codes.words() == set()
+
+
+def test_no_word_is_known_in_vain():
+    """The table has no row that no script answers with."""
+    assert _codes.words() - {word for verb in _lua.verbs() for word in _lua.header(verb).returns} == set()
+
+
+def test_unknown_word_is_a_protocol_error():
+    """An answer of another version carries the verb and the reply."""
+    error = _codes.error("sample", "SURPRISE", "b", ["1"])
+    assert (type(error).__name__, error.verb, error.reply) == ("ProtocolError", "sample", ["SURPRISE", "1"])
+
+
+LAYERS = [
+    {"exceptions", "samplers", "_clock", "_lua"},
+    {"_keys", "_options", "_types", "_codes", "_plain", "_schema", "_tensors", "_columns", "embedded"},
+    {"_codec", "_scripts", "_address"},
+    {"_core", "_steps"},
+    {"_requests", "_burst", "_faults"},
+    {"_ops_read"},
+    {"_ops_write", "_ops_sample", "_ops_admin", "_connection"},
+    {"_wakeup", "_handle"},
+    {"_runtime"},
+    {"_sync"},
+    {"_async"},
+]
+PROGRAM = {"_commands", "_crew"}  # of the command line, above the shells
+LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules}
+
+
+def imported(module):
+    """The modules of the package that a module imports."""
+    for node in ast.walk(ast.parse((PACKAGE / f"{module}.py").read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module == "redis_replay":
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("redis_replay."):
+            yield node.module.removeprefix("redis_replay.").split(".")[0]
+
+
+@pytest.mark.parametrize("module", sorted(LEVEL))
+def test_imports_point_downwards_only(module):
+    """No module imports one of a layer above its own."""
+    assert {other for other in imported(module) if LEVEL.get(other, 99) > LEVEL[module]} == set()
+
+
+@pytest.mark.parametrize("module", [m for m in sorted(LEVEL) if m.startswith("_ops") or m in ("_requests", "_core")])
+def test_operations_do_no_io(module):
+    """Operations import neither redis nor sockets, threads, event loops or clocks."""
+    names = {n.split(".")[0] for n in _plain_imports(module)}
+    assert names & {"redis", "socket", "threading", "asyncio", "time", "select", "subprocess"} == set()
+
+
+def _plain_imports(module):
+    for node in ast.walk(ast.parse((PACKAGE / f"{module}.py").read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
+def test_every_module_has_a_layer():
+    """A new module is put into the layers on purpose."""
+    modules = {p.stem for p in PACKAGE.glob("*.py")} - {"__init__", "cli", "testing"} - PROGRAM
+    assert modules == set(LEVEL)
+
+
+def test_import_is_light():
+    """`import redis_replay` brings neither torch nor tensordict nor pytest."""
+    import subprocess
+    import sys
+
+    code = "import sys, redis_replay; print({'torch', 'tensordict', 'pytest', 'gymnasium', 'rich'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
