@@ -47,7 +47,7 @@ end
 local function repeated(words)
   local n, live, last, indices, counts = tonumber(words[3]), words[4], words[5], {}, {}
   for i = 6, #words do indices[i - 5] = words[i]:match('^%d+') end
-  if #indices == 0 and count('sampleable_size') >= n then indices = draw(n) end
+  if #indices == 0 and count('sampleable_size') >= (is_distinct() and n or 1) then indices = draw(n) end
   local payloads = is_small() and fetch(indices) or nil
   if #indices == 0 or (is_small() and not payloads) then return {'LAPSED', '-'} end
   return answer('-', indices, live, last, counts, payloads)

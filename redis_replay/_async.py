@@ -241,8 +241,8 @@ class AsyncReplayBuffer:
 def _document() -> None:
     """Both handles say the same, so the words stand once."""
     for name, member in vars(AsyncReplayBuffer).items():
-        if not name.startswith("_") and member.__doc__ is None:
-            target = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
+        if not name.startswith("_"):
+            target = member if isinstance(member, property) else getattr(member, "__func__", member)
             target.__doc__ = getattr(ReplayBuffer, name).__doc__
 
 

@@ -3,6 +3,7 @@
 Nothing is sent twice here, except a script that the server did not know. A connection with an unread reply is closed.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -29,6 +30,12 @@ def _missing(replies: Sequence[Any]) -> bool:
     return any(isinstance(reply, ScriptMissingError) for reply in flat)
 
 
+def _pass_on_cancel(task: asyncio.Task[Any] | None, before: int) -> None:
+    """Raises a cancellation that was swallowed: redis-py sends in a wait_for, which may do that before Python 3.12."""
+    if task and task.cancelling() > before:
+        raise asyncio.CancelledError
+
+
 class _Exchange:
     """What both kinds of connection know: how a step is packed, and what its replies mean."""
 
@@ -47,7 +54,7 @@ class _Exchange:
         """The server's refusals, in or out of an EXEC, as ours.
 
         Raises:
-            NotNowError: it let nothing through.
+            NotNowError: it let nothing through, of a MULTI neither.
         """
         for i, reply in enumerate(replies):
             if isinstance(reply, Exception):
@@ -61,9 +68,6 @@ class _Exchange:
     @staticmethod
     def result(step: Call | Pipe, replies: list[Any]) -> Any:
         """What is sent back to the operation."""
-        later = next((reply for reply in replies if isinstance(reply, NotNowError)), None)
-        if later is not None:  # nothing of it was done, a MULTI included
-            raise later
         if isinstance(step, Pipe):
             return replies
         if isinstance(replies[0], Exception):
@@ -167,12 +171,15 @@ class AsyncConnection(_Exchange):
         return _burst.payloads(await self._exchange("XRANGE", packed, len(step.indices), step.timeout))
 
     async def _exchange(self, verb: str, packed: Sequence[bytes], count: int, timeout: float) -> list[Any]:
+        task = asyncio.current_task()
+        cancels = task.cancelling() if task else 0
         try:
             connection = await self.pool.get_connection()
         except FAULTS as error:
             raise self.faults.fault(verb, error) from error
         try:
             await connection.send_packed_command(packed, check_health=False)
+            _pass_on_cancel(task, cancels)
             replies = [await self._read(connection, timeout) for _ in range(count)]
         except FAULTS as error:
             await connection.disconnect(nowait=True)

@@ -77,7 +77,11 @@ def sample(core: Core, lane: Lane, wish: Wish) -> Generator[Step, Any, Drawn]:
     deadline = core.clock() + wish.timeout
     for _ in range(TRIES):
         reply = yield from reach(core, lane, wish, deadline)
-        drawn = yield from _collect(core, lane, reply) if reply.word == "OK" else _nothing()
+        try:
+            drawn = yield from _collect(core, lane, reply) if reply.word == "OK" else _nothing()
+        except BaseException:
+            lane.open_number = lane.number  # interrupted before the batch was the caller's: it goes back
+            raise
         if drawn is not None:
             return drawn
         lane.open_number = lane.number  # what was drawn in vain goes back with the next request

@@ -67,6 +67,8 @@ def _write_step(core: Core, lane: Lane, rows: Rows, low: int, high: int) -> Gene
             return int(reply.data[0]), int(reply.data[1])
         if reply.word == "NO_SCHEMA":
             text = rows.schema.text
+        elif reply.word == "FORGOTTEN":  # by the gate, and not applied: the lane registers and the step goes again
+            lane.registered = False
         elif reply.word == "SCHEMA":
             check((yield from stored_schema(core)), rows.schema)
         else:

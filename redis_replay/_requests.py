@@ -155,6 +155,13 @@ def answered(core: Core, lane: Lane, verb: str, step: Call | Pipe, until: float,
         raise
     lane.resent = lane.resent or sent > 1
     lane.answered()
-    if isinstance(step, Call) and raw[0] == b"FORGOTTEN" and writes and sent > 1:
+    if writes and sent > 1 and _first_word(raw) == b"FORGOTTEN":
         raise OutcomeUnknownError(name=core.name, verb=verb, lane=lane.name, number=lane.number)
     return raw
+
+
+def _first_word(raw: Any) -> Any:
+    """Of a script's answer, or of the first one in a MULTI."""
+    if isinstance(raw[-1], list) and raw[-1] and isinstance(raw[-1][0], list):
+        raw = raw[-1][0]
+    return raw[0]

@@ -152,7 +152,8 @@ class AsyncRuntime:
     async def run(self, operation: Any, *args: Any, timeout: float = CALL_SECONDS) -> Any:
         """Runs an operation on a lane of its own."""
         try:
-            await asyncio.wait_for(self._slots.acquire(), None if timeout == FOREVER else timeout + INTERRUPT_SECONDS)
+            async with asyncio.timeout(None if timeout == FOREVER else timeout + INTERRUPT_SECONDS):
+                await self._slots.acquire()
         except TimeoutError:
             raise _no_lane(self.core, timeout) from None
         lane = self.core.take_lane()

@@ -160,10 +160,11 @@ class AsyncListener(_Boxes):
     async def open(self, step: Listen) -> None:
         """Has the subscription confirmed, or gives up after `timeout`: then the poll alone must do."""
         self.notices.pop(step.lane, None)
-        if self._reader is None and not self.closed:
+        if (self._reader is None or self._reader.done()) and not self.closed:
             self._reader = asyncio.create_task(self._read(), name="redis-replay notices")
         try:
-            await asyncio.wait_for(self._confirmed.wait(), step.timeout)
+            async with asyncio.timeout(step.timeout):  # not wait_for: that may swallow a cancellation before Python 3.12
+                await self._confirmed.wait()
         except TimeoutError:
             return
 
@@ -177,7 +178,8 @@ class AsyncListener(_Boxes):
                 return Notice("poll")
             async with self._turn:
                 try:
-                    await asyncio.wait_for(self._turn.wait(), _slice(until, step.cancel_event))
+                    async with asyncio.timeout(_slice(until, step.cancel_event)):
+                        await self._turn.wait()
                 except TimeoutError:
                     continue
 

@@ -1,13 +1,12 @@
 """What tests run in other processes. Plain functions of a module, so that a spawned process can import them."""
 
 import os
-import signal
 import sys
 import time
 
 from redis_replay import ReplayBuffer
 from redis_replay.exceptions import BufferShutDownError, ReplayError, ReplayTimeoutError
-from tests._waiting import records, tags
+from tests._waiting import record, records, tags
 
 
 def act(url, name, verb, *args):
@@ -49,7 +48,7 @@ def wait_for_batch(url, name, batch_size):
 def write_tagged(buffer, first, n, how="return"):
     """Writes n records one by one; ends by returning, by `sys.exit`, or by `os._exit` after the first of them."""
     for tag in range(first, first + n):
-        buffer.add({"i": tag})
+        buffer.add(record(tag))
         if how == "exit":
             sys.exit(3)
         if how == "_exit":
@@ -63,6 +62,17 @@ def write_through(buffer, tag, pipe):
     buffer.close()
 
 
-def die():
-    """Ends this process as the system would."""
-    os.kill(os.getpid(), signal.SIGKILL)
+def write_when(buffer, tag, pipe):
+    """Writes a record, and tells when it began."""
+    pipe[1].send(time.monotonic())
+    buffer.add(record(tag))
+
+
+def sample_one(buffer, pipe):
+    """Waits for one record, and tells its tag."""
+    pipe.send(tags(buffer.sample(1, wait=True, timeout=10)))
+
+
+def draw(buffer, n, pipe):
+    """Draws n records, and tells their tags."""
+    pipe.send(tags(buffer.sample(n)))

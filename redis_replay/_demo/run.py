@@ -121,6 +121,8 @@ class Conductor:
         hurry = isinstance(sys.exception(), (KeyboardInterrupt, Interrupted))
         self._crew.end(0.0 if lost else 1.0 if hurry else GRACE_S)
         with suppress(RedisError):
+            if self._options.role != "all":
+                self._board.halt()  # again: the learner may have published after the first time
             self._board.clear(policy=self._options.role == "all")  # actors elsewhere have yet to read it
         self._board.close()
 

@@ -106,16 +106,12 @@ def test_a_bad_option_is_refused_by_name(args, text):
 
 def line(peer, workload, size, items_per_s=None, p50_ms=None, **extra):
     row = {"peer": peer, "version": "1", "workload": workload, "size": size, "items_per_s": items_per_s}
-    return (
-        json.dumps(row | {"mb_per_s": None, "p50_ms": p50_ms, "p99_ms": p50_ms, "extra": {"load1": 0.5} | extra}) + "\n"
-    )
+    return json.dumps(row | {"mb_per_s": None, "p50_ms": p50_ms, "p99_ms": p50_ms, "extra": {"load1": 0.5} | extra}) + "\n"
 
 
 def test_the_report_puts_peers_side_by_side(tmp_path):
     ours, theirs = tmp_path / "a", tmp_path / "b"
-    ours.write_text(
-        line("redis-replay", "insert", 100, 3000, 0.5) + line("redis-replay", "memory", 100, bytes_per_item=200)
-    )
+    ours.write_text(line("redis-replay", "insert", 100, 3000, 0.5) + line("redis-replay", "memory", 100, bytes_per_item=200))
     theirs.write_text(line("other", "insert", 100, 1500, 1.0) + "\n" + line("other", "memory", 100, bytes_per_item=400))
     assert table([ours, theirs]).splitlines() == [
         "| workload | size | figure | redis-replay | other | redis-replay / other |",

@@ -16,6 +16,9 @@ from redis_replay.samplers import Fifo, Lifo, Uniform
 from tests._contract import RawLane
 from tests._model import Model, Refused
 
+import os
+from hypothesis import Phase
+PHASES=(Phase.generate,) if os.environ.get('NOSHRINK') else list(Phase)
 NAMES = itertools.count()
 HANDLES = st.sampled_from("ab")
 LANES = st.sampled_from(("lost-1", "lost-2"))
@@ -35,10 +38,9 @@ class Machine(RuleBasedStateMachine):
     )
     def create(self, capacity, sampler, consume):
         name = f"m{next(NAMES)}"
-        self.handles = {
-            "a": ReplayBuffer(self.server.target(), name, capacity=capacity, sampler=sampler, consume_after_n_samples=consume),
-        }
-        self.handles["b"] = ReplayBuffer(self.server.target(), name)
+        options = {"capacity": capacity, "sampler": sampler, "consume_after_n_samples": consume}
+        self.handles = {"a": ReplayBuffer(self.server.target(), name, seed=1, **options)}
+        self.handles["b"] = ReplayBuffer(self.server.target(), name, seed=2)
         self.client = self.server.client()
         self.lanes = {lane: RawLane(self.client, name, lane).register() for lane in ("lost-1", "lost-2")}
         self.model = Model(capacity, repr(sampler), consume)
@@ -104,9 +106,7 @@ class Machine(RuleBasedStateMachine):
         assert not self.model.distinct or len(set(indices)) == len(indices)
         if not self.model.sampler.startswith("Uniform"):
             assert indices == self.model.choose(ours, None)
-        assert batch["i"] == [self.model.live[index] for index in indices] or list(batch["i"]) == [
-            self.model.live[index] for index in indices
-        ]
+        assert [int(i) for i in batch["i"]] == [self.model.live[index] for index in indices]
         told, last = self.model.sample(who, indices)
         assert info.last == last
         assert info.times_sampled is None if self.model.consume is None else info.times_sampled.tolist() == told
@@ -211,6 +211,13 @@ class Machine(RuleBasedStateMachine):
             assert {name: theirs[name] for name in ours} == ours
 
     @invariant()
+    def uses_are_equal(self):
+        if hasattr(self, "handles") and (self.model.consume or 0) > 1:
+            stored = self.client.hgetall(self.lanes["lost-1"].keys.key("uses"))
+            ours = {index: uses for index, uses in self.model.uses.items() if index in self.model.live and uses}
+            assert {int(index): int(uses) for index, uses in stored.items() if int(index) in self.model.live} == ours
+
+    @invariant()
     def the_doctor_is_content(self):
         if hasattr(self, "handles"):
             assert self.handles["a"].doctor().findings == ()
@@ -221,7 +228,11 @@ def run(server, examples, steps):
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=examples, stateful_step_count=steps, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            phases=PHASES,
         ),
     )
 

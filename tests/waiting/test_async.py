@@ -164,6 +164,7 @@ async def test_cancelled_call_leaves_replies_right(server, make_async_buffer):
 # Loops, `async with`, iteration
 
 
+@pytest.mark.filterwarnings("ignore:unclosed", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_two_loops_in_sequence(server, name):
     """A handle that is used in one event loop and then in another opens anew there."""
     buffer = AsyncReplayBuffer(server.async_target(), name, capacity=10)
@@ -272,7 +273,7 @@ def test_both_handles_have_the_same_arguments(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_both_handles_have_the_same_docstrings(name):
     """Each name is described in the same words, on both handles."""
-    here, there = (inspect.getdoc(vars(kind)[name]) for kind in (ReplayBuffer, AsyncReplayBuffer))
+    here, there = (inspect.getdoc(getattr(kind, name)) for kind in (ReplayBuffer, AsyncReplayBuffer))
     assert (here, bool(here)) == (there, True)
 
 
