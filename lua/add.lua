@@ -6,8 +6,9 @@
 -- ARGV[4]  open_number   int    lowest number of the lane whose reply never came, or 0
 -- ARGV[5]  schema_hash   text   of the records
 -- ARGV[6]  schema        text   the schema itself, or empty: the caller thinks it is known
--- ARGV[7]  record_bytes  int    bytes of a record (mean)
--- ARGV[8..]  payload     bytes  one for each record, 1 to 20,000
+-- ARGV[7]  record_bytes  int    bytes of the largest record
+-- ARGV[8]  total_bytes   int    bytes of all records
+-- ARGV[9..]  payload     bytes  one for each record, 1 to 20,000
 -- Returns  each after the word what became of open_number: applied, never or -
 --   OK first last                     indices of the first and the last record
 --   SHUT                              the buffer is draining or shut
@@ -19,20 +20,22 @@
 -- Writes   records, order, counters, config (schema), what eviction touches
 -- Publishes  wake, standby to waiters
 -- @include write
-local schema_hash, schema, record_bytes = ARGV[5], ARGV[6], ARGV[7]
-local n = #ARGV - 7
+local schema_hash, schema, record_bytes, total_bytes = ARGV[5], ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])
+local n = #ARGV - 8
 
 local again, became, time = accept(true, false)
 if again then return again end
-local why = refusal(n, schema_hash, schema)
+local why = refusal(n, schema_hash, schema, total_bytes)
 if why then return reply('add', became, why, time) end
 
-local first = count('last') + 1
-local id = redis.pcall('XADD', records, '0-*', 'd', ARGV[8])
-if id ~= '0-' .. int(first) then -- somebody moved the stream's last id by hand
-  if type(id) == 'string' then redis.call('XDEL', records, id) else id = 'none' end
-  return reply('add', became, {'DAMAGED', records, 'gave_id_' .. id, 'id_0-' .. int(first)}, time)
+local id = redis.call('XADD', records, '0-*', 'd', ARGV[9])
+local first = follows(id, n)
+if not first then -- somebody moved the stream's last id by hand
+  redis.call('XDEL', records, id)
+  return reply('add', became, damage(id), time)
 end
-for i = 9, #ARGV do redis.call('XADD', records, '0-*', 'd', ARGV[i]) end
-written(n, schema_hash, schema, record_bytes)
+leave_gap(first - 1)
+describe(schema_hash, schema, record_bytes)
+for i = 10, #ARGV do redis.call('XADD', records, '0-*', 'd', ARGV[i]) end
+written(n, total_bytes)
 return reply('add', became, {'OK', int(first), int(first + n - 1)}, time)

@@ -14,6 +14,7 @@
 -- @include request
 local again, became, time = accept(false, false)
 if again then return again end
+commit() -- what settling the lane's open number had changed
 local reset = ARGV[5] == '1'
 local gone = count('sampleable_size') + count('leased')
 redis.call('XTRIM', records, 'MAXLEN', 0)

@@ -7,8 +7,9 @@
 -- ARGV[5]  step          text   open or close
 -- ARGV[6]  schema_hash   text   of the records
 -- ARGV[7]  schema        text   the schema itself, or empty: the caller thinks it is known
--- ARGV[8]  record_bytes  int    bytes of a record (mean)
--- ARGV[9]  n             int    records that follow, 1 to 20,000
+-- ARGV[8]  record_bytes  int    bytes of the largest record
+-- ARGV[9]  total_bytes   int    bytes of all records
+-- ARGV[10] n             int    records that follow, 1 to 20,000
 -- Returns  each after the word what became of open_number: applied, never or -
 --   OPEN first last                   the way is open, for these indices (step open)
 --   OK first last                     they are in (step close; or a repeated number: they were in before)
@@ -22,18 +23,29 @@
 -- Writes   records (as inbox), order, counters, config (schema), what eviction touches
 -- Publishes  wake, standby to waiters
 -- @include write
-local step, schema_hash, schema, record_bytes, n = ARGV[5], ARGV[6], ARGV[7], ARGV[8], tonumber(ARGV[9])
+local step, schema_hash, schema = ARGV[5], ARGV[6], ARGV[7]
+local record_bytes, total_bytes, n = tonumber(ARGV[8]), tonumber(ARGV[9]), tonumber(ARGV[10])
 
 -- The answer is kept when the way opens: nothing between here and the close can fail, and a repeated number must not open it.
 local function open_gate()
   local again, became, time = accept(true, false)
   if again then return again end
-  local why = refusal(n, schema_hash, schema)
+  local why = refusal(n, schema_hash, schema, total_bytes)
   if why then return reply('gate', became, why, time) end
+  describe(schema_hash, schema, record_bytes)
   local answer = reply('gate', became, {'OK', int(count('last') + 1), int(count('last') + n)}, time)
   redis.call('RENAME', records, inbox)
   answer[1] = 'OPEN'
   return answer
+end
+
+local function delete_behind_last()
+  local low = '(0-' .. int(count('last'))
+  local found = redis.call('XRANGE', records, low, '+', 'COUNT', 1)
+  while #found == 1 do
+    redis.call('XDEL', records, found[1][1])
+    found = redis.call('XRANGE', records, low, '+', 'COUNT', 1)
+  end
 end
 
 local function close_gate()
@@ -42,15 +54,14 @@ local function close_gate()
   if redis.call('EXISTS', inbox) == 0 then return {'CLOSED', '-'} end
   redis.call('DEL', none)
   redis.call('RENAME', inbox, records)
-  local time, first = now(), count('last') + 1
-  local newest = (redis.call('XREVRANGE', records, '+', '-', 'COUNT', 1)[1] or {'none'})[1]
-  if newest ~= '0-' .. int(first + n - 1) then -- somebody moved the stream's last id by hand
-    while #redis.call('XRANGE', records, '(0-' .. int(first - 1), '+', 'COUNT', 1) == 1 do
-      redis.call('XDEL', records, redis.call('XRANGE', records, '(0-' .. int(first - 1), '+', 'COUNT', 1)[1][1])
-    end
-    return reply('gate', '-', {'DAMAGED', records, 'gave_id_' .. newest, 'id_0-' .. int(first + n - 1)}, time)
+  local time, oldest = now(), redis.call('XRANGE', records, '(0-' .. int(count('last')), '+', 'COUNT', 1)[1]
+  local first = oldest and follows(oldest[1], n)
+  if not first then -- somebody moved the stream's last id by hand
+    delete_behind_last()
+    return reply('gate', '-', damage(oldest and oldest[1] or 'none'), time)
   end
-  written(n, schema_hash, schema, record_bytes)
+  leave_gap(first - 1)
+  written(n, total_bytes)
   return reply('gate', '-', {'OK', int(first), int(first + n - 1)}, time)
 end
 

@@ -5,7 +5,7 @@
 -- ARGV[3]  mode          text   create (if it is not there), attach (it must be there), fresh (delete it first)
 -- ARGV[4..]  option      text   three for each setting: name, value, 1 where the caller named it
 -- Returns  each after a -
---   OK what name value…               created or attached; the whole config
+--   OK name value…                    the whole config
 --   NOT_FOUND                         nobody has created it (mode attach)
 --   MISMATCH name stored given…       settings that differ
 --   FORMAT found                      stored by another version; - if it has no format number
@@ -16,7 +16,7 @@
 local epoch, format, mode = ARGV[1], ARGV[2], ARGV[3]
 local TYPES = {'hash', 'hash', 'stream', 'stream', 'zset', 'zset', 'hash', 'set', -- in the order of KEYS
   'hash', 'zset', 'zset', 'hash', 'zset', 'hash'}
-local ZERO = {'write_count', 'records_total', 'sampleable_size', 'storage_size', 'leased', 'hidden', 'parting',
+local ZERO = {'write_count', 'records_total', 'bytes_total', 'sampleable_size', 'storage_size', 'leased', 'hidden', 'parting',
   'consumed', 'evicted', 'removed', 'sample_calls', 'samples_returned', 'last', 'notices', 'arrivals', 'lapsed',
   'foreign', 'clock', 'clock_offset'}
 
@@ -54,7 +54,8 @@ local function differences()
   return #out > 2 and out or nil
 end
 
-if mode == 'fresh' then erase() end
+if mode == 'fresh' and redis.call('TYPE', config).ok ~= 'hash' then erase() end
+if mode == 'fresh' and redis.call('HGET', config, 'epoch') ~= epoch then erase() end -- sent again, it is there already
 local there = redis.call('EXISTS', config) == 1
 local wrong = damage(there)
 if wrong then return wrong end
@@ -65,5 +66,4 @@ if differ then return differ end
 local out = redis.call('HGETALL', config)
 table.insert(out, 1, 'OK')
 table.insert(out, 2, '-')
-table.insert(out, 3, there and 'attached' or 'created')
 return out

@@ -53,16 +53,6 @@ local function repeated(words)
   return answer('-', indices, live, last, counts, payloads)
 end
 
-local function not_ready(line, have, time)
-  local turn = turn_ahead(line, lane)
-  if wait then
-    join_line(lane, min_items, settings.consume and batch_size or 0, time + 3 * poll_us, turn, channel)
-  else
-    leave_line(lane)
-  end
-  return {'NOT_READY', int(have), int(min_items), settings.shutdowns, int(turn > 0 and turn - time or 0)}
-end
-
 local again, became, time = accept(false, keep_place)
 if again then return again[1] == 'OK' and repeated(again) or again end
 local function done(words)
@@ -70,12 +60,14 @@ local function done(words)
   return reply('sample', became, words, time)
 end
 if is_shut(shutdowns) then return done({'SHUT'}) end
+local wish = {need = min_items, take = settings.consume and batch_size or 0, wait = wait, poll_us = poll_us, channel = channel}
 local line = settings.consume and read_line(time) or {}
-local have = available(line, lane, settings.consume and batch_size or 0)
-if have < needed(min_items) then return reply('sample', became, not_ready(line, have, time), time) end
+local have = available(line, lane, wish.take)
+if have < needed(min_items) then return reply('sample', became, not_ready(line, lane, have, wish, time), time) end
 
 local n = is_distinct() and math.min(batch_size, have) or batch_size
-if n * settings.record_bytes > MAX_BATCH then return done({'TOO_LARGE', int(n), settings.record_bytes, int(MAX_BATCH)}) end
+local mean = math.ceil(settings.bytes_total / settings.records_total)
+if n * mean > MAX_BATCH then return done({'TOO_LARGE', int(n), int(mean), int(MAX_BATCH)}) end
 local indices, payloads, lost = draw(n), nil, nil
 if is_small() then payloads, lost = fetch(indices) end
 if lost then return done({'DAMAGED', records, 'has_no_entry_0-' .. lost, 'one_for_each_live_record'}) end

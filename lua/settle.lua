@@ -21,6 +21,7 @@ if redis.call('HEXISTS', requests, lane) == 0 then
 end
 local again, became, time = accept(false, false)
 if again then return again end
+expire_lanes(time)
 local answer = reply('settle', became, {'OK'}, time)
 if ARGV[5] == '1' then
   forget_lane(lane)

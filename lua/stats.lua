@@ -10,7 +10,9 @@
 local refused = enter(epoch)
 if refused then return refused end
 redis.call('DEL', none)
-reclaim(now())
+local time = now()
+reclaim(time)
+expire_lanes(time)
 commit()
 local out = redis.call('HGETALL', counters)
 table.insert(out, 1, 'OK')

@@ -35,7 +35,5 @@ if have >= needed(min_items) then
   leave_line(lane)
   return reply('wait', became, {'READY', int(have), int(min_items)}, time)
 end
-local turn = turn_ahead(line, lane)
-if wait then join_line(lane, min_items, take, time + 3 * poll_us, turn, channel) else leave_line(lane) end
-return reply('wait', became,
-  {'NOT_READY', int(have), int(min_items), settings.shutdowns, int(turn > 0 and turn - time or 0)}, time)
+local wish = {need = min_items, take = take, wait = wait, poll_us = poll_us, channel = channel}
+return reply('wait', became, not_ready(line, lane, have, wish, time), time)

@@ -96,6 +96,10 @@ class Address:
     def __deepcopy__(self, memo: dict[int, Any]) -> "Address":
         return self
 
+    def connection(self) -> Any:
+        """One connection of redis-py's, not opened yet."""
+        return self._class(redis.connection, "")(**self.kwargs, retry=Retry(NoBackoff(), 0), retry_on_error=[])
+
     def pool(self) -> redis.ConnectionPool:
         """A pool of connections for one process. Nothing is ever sent again by the client library."""
         kwargs = self.kwargs | {"retry": Retry(NoBackoff(), 0), "retry_on_error": []}

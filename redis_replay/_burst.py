@@ -21,16 +21,17 @@ def request(step: Fetch) -> bytes:
     """The commands, packed."""
     head = b"*4\r\n$6\r\nXRANGE\r\n$%d\r\n%b\r\n" % (len(step.key), step.key)
     ids = (b"$%d\r\n0-%b\r\n" % (len(index) + 2, index) for index in step.indices)
-    return b"".join([head + entry + entry for entry in ids])
+    guard = b"*3\r\n$4\r\nHGET\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n" % (len(step.config), step.config, len(step.field), step.field)
+    return b"".join([head + entry + entry for entry in ids]) + guard
 
 
 def payloads(replies: Sequence[Any]) -> list[Any]:
     """The payloads of parsed replies; an error stays what it is."""
-    return [r if isinstance(r, Exception) else r[0][1][1] if r else None for r in replies]
+    return [r if isinstance(r, Exception) else r[0][1][1] if r else None for r in replies[:-1]] + [replies[-1]]
 
 
-def receive(step: Fetch, receive_into: Receive) -> list[memoryview]:
-    """The payloads, received without parsing.
+def receive(step: Fetch, receive_into: Receive) -> list[Any]:
+    """The payloads and the field, received without parsing.
 
     Raises:
         IrregularError: a reply has another form. What is left of it is unread.
@@ -38,11 +39,12 @@ def receive(step: Fetch, receive_into: Receive) -> list[memoryview]:
     """
     size = step.size or 0
     heads = [b"*1\r\n*2\r\n$%d\r\n0-%b\r\n*2\r\n$1\r\nd\r\n$%d\r\n" % (len(i) + 2, i, size) for i in step.indices]
-    view = memoryview(np.empty(sum(map(len, heads)) + len(heads) * (size + 2), np.uint8))  # type: ignore[arg-type]
-    out: list[memoryview] = []
+    guard = b"$%d\r\n%b\r\n" % (len(step.value), step.value)
+    view = memoryview(np.empty(sum(map(len, heads)) + len(heads) * (size + 2) + len(guard), np.uint8))  # type: ignore[arg-type]
+    out: list[Any] = []
     got = at = 0
-    for head in heads:
-        start, end = at + len(head), at + len(head) + size + 2
+    for head, body in [*((head, size + 2) for head in heads), (guard, 0)]:
+        start, end = at + len(head), at + len(head) + body
         while got < end:
             # Only what has come is compared: a missing entry has a shorter reply, and nothing may follow it.
             if view[at : min(got, start)] != head[: max(0, min(got, start) - at)]:
@@ -52,6 +54,6 @@ def receive(step: Fetch, receive_into: Receive) -> list[memoryview]:
             got += more
         if view[at:start] != head:
             raise IrregularError
-        out.append(view[start : end - 2])
+        out.append(view[start : end - 2] if body else step.value)
         at = end
     return out

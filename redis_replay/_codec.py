@@ -52,16 +52,16 @@ class Rows:
         heads = _split(self._heads[lo:hi])
         return heads if self._tails is None else [h + t for h, t in zip(heads, self._tails[lo:hi], strict=True)]
 
-    def packed(self, prefix: bytes, suffix: bytes, lo: int = 0, hi: int | None = None) -> bytes:
-        """For each record of `lo` to `hi`: `prefix`, its payload as a RESP bulk string, `suffix`; all in one string."""
+    def packed(self, prefix: bytes, lo: int = 0, hi: int | None = None) -> bytes:
+        """For each record of `lo` to `hi`: `prefix`, and its payload as a RESP bulk string; all in one string."""
         heads = self._heads[lo:hi]
         size = heads.shape[1]
         if self._tails is not None:
-            return _pack_each(self.payloads(lo, hi), prefix, suffix)
-        before, after = b"%b$%d\r\n" % (prefix, size), b"\r\n" + suffix
+            return _pack_each(self.payloads(lo, hi), prefix)
+        before = b"%b$%d\r\n" % (prefix, size)
         if size >= _schema.LARGE:
-            return _pack_large(heads, before, after)
-        return _pack_columns(heads, before, after)
+            return _pack_large(heads, before)
+        return _pack_columns(heads, before)
 
 
 def encode_record(record: Any, schema: Schema | None) -> Rows:
@@ -226,25 +226,24 @@ def _split(rows: Array) -> list[bytes]:
     return cut
 
 
-def _pack_each(payloads: list[bytes], prefix: bytes, suffix: bytes) -> bytes:
-    after = b"\r\n" + suffix
-    return b"".join([part for p in payloads for part in (b"%b$%d\r\n" % (prefix, len(p)), p, after)])
+def _pack_each(payloads: list[bytes], prefix: bytes) -> bytes:
+    return b"".join([part for p in payloads for part in (b"%b$%d\r\n" % (prefix, len(p)), p, b"\r\n")])
 
 
-def _pack_large(rows: Array, before: bytes, after: bytes) -> bytes:
+def _pack_large(rows: Array, before: bytes) -> bytes:
     parts: list[bytes | memoryview] = []
     for row in rows:
-        parts += (before, row.data, after)
+        parts += (before, row.data, b"\r\n")
     return b"".join(parts)
 
 
-def _pack_columns(rows: Array, before: bytes, after: bytes) -> bytes:
+def _pack_columns(rows: Array, before: bytes) -> bytes:
     n, size = rows.shape
     start, end = len(before), len(before) + size
-    out = np.empty((n, end + len(after)), np.uint8)
+    out = np.empty((n, end + 2), np.uint8)
     out[:, :start] = np.frombuffer(before, np.uint8)
     out[:, start:end] = rows
-    out[:, end:] = np.frombuffer(after, np.uint8)
+    out[:, end:] = np.frombuffer(b"\r\n", np.uint8)
     return out.tobytes()
 
 

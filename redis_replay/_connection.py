@@ -1,4 +1,4 @@
-"""The only files that touch a socket are this one and _wakeup: it sends what is packed, and reads the replies.
+"""Sends what is packed, and reads the replies. Only _wire, _wakeup and the asyncio half of this file touch a socket.
 
 Nothing is sent twice here, except a script that the server did not know. A connection with an unread reply is closed.
 """
@@ -16,6 +16,8 @@ from redis_replay._faults import Translator
 from redis_replay._lua import load
 from redis_replay._requests import pack, pack_script
 from redis_replay._steps import Call, Fetch, NotNowError, Pipe, ScriptMissingError
+from redis_replay._wire import FakeWire, SocketWire, Wire
+from redis_replay.exceptions import ServerRefusedError
 
 FAULTS = (RedisError, OSError)
 
@@ -65,22 +67,24 @@ class _Exchange:
                 replies[i] = [self.faults.refusal(verb, r) if isinstance(r, Exception) else r for r in reply]
         return replies
 
-    @staticmethod
-    def result(step: Call | Pipe, replies: list[Any]) -> Any:
+    def result(self, step: Call | Pipe, replies: list[Any]) -> Any:
         """What is sent back to the operation."""
         if isinstance(step, Pipe):
             return replies
+        if isinstance(replies[0], ScriptMissingError):  # flushed again since it was loaded
+            raise NotNowError(ServerRefusedError(address=str(self.address), verb=step.script.verb, reason=str(replies[0])))
         if isinstance(replies[0], Exception):
             raise replies[0]
         return replies[0]
 
 
 class Connection(_Exchange):
-    """Sockets of one handle in one process, for threads."""
+    """Sockets of one handle in one process, for threads: a stack of idle ones, the last used on top."""
 
     def __init__(self, address: Address, core: Core) -> None:
         super().__init__(address, core)
-        self.pool = address.pool()
+        self._idle: list[Wire] = []
+        self._closed = False
 
     def run(self, step: Call | Pipe) -> Any:
         """Sends a step and gives its result; loads a script that the server does not know.
@@ -100,51 +104,47 @@ class Connection(_Exchange):
     def fetch(self, step: Fetch) -> list[Any]:
         """The payloads of stream entries. Reading twice harms nobody, so replies of an unexpected form are read again."""
         packed = (_burst.request(step),)
-        if step.size is not None and not self.address.fake:
+        if step.size is not None:
             try:
-                return self._exchange("XRANGE", packed, lambda connection: self._receive(connection, step))
+                return self._with_wire("XRANGE", lambda wire: wire.receive(packed, step))
             except _burst.IrregularError:
                 pass
-        return _burst.payloads(self._ask("XRANGE", packed, len(step.indices), step.timeout))
-
-    @staticmethod
-    def _receive(connection: Any, step: Fetch) -> list[Any]:
-        socket = connection._sock
-        socket.settimeout(step.timeout)
-        return list(_burst.receive(step, socket.recv_into))
+        return _burst.payloads(self._ask("XRANGE", packed, len(step.indices) + 1, step.timeout))
 
     def _ask(self, verb: str, packed: Sequence[bytes], count: int, timeout: float) -> list[Any]:
-        replies = self._exchange(verb, packed, lambda connection: [self._read(connection, timeout) for _ in range(count)])
-        return self.translate(verb, replies)
+        return self.translate(verb, self._with_wire(verb, lambda wire: wire.ask(packed, count, timeout)))
 
-    def _exchange(self, verb: str, packed: Sequence[bytes], read: Callable[[Any], list[Any]]) -> list[Any]:
-        """Sends and reads. Whatever goes wrong in between, a connection with an unread reply is closed."""
+    def _with_wire(self, verb: str, use: Callable[[Wire], list[Any]]) -> list[Any]:
+        """Whatever goes wrong, a socket with an unread reply is closed; and where one is dead, the idle ones are, too."""
+        wire = None
         try:
-            connection = self.pool.get_connection()
-        except FAULTS as error:
-            raise self.faults.fault(verb, error) from error
-        try:
-            connection.send_packed_command(packed, check_health=False)
-            return read(connection)
-        except FAULTS as error:
-            connection.disconnect()
-            raise self.faults.fault(verb, error) from error
-        except BaseException:
-            connection.disconnect()
+            wire = self._idle.pop() if self._idle else self._open()
+            result = use(wire)
+        except BaseException as error:
+            if wire is not None:
+                wire.close()
+            if isinstance(error, FAULTS):
+                self._close_idle()
+                raise self.faults.fault(verb, error) from error
             raise
-        finally:
-            self.pool.release(connection)
+        if self._closed:
+            wire.close()
+        else:
+            self._idle.append(wire)
+        return result
 
-    @staticmethod
-    def _read(connection: Any, timeout: float) -> Any:
-        try:
-            return connection.read_response(timeout=timeout)
-        except ResponseError as error:
-            return error
+    def _open(self) -> Wire:
+        connection = self.address.connection()
+        return FakeWire(connection) if self.address.fake else SocketWire(connection)
+
+    def _close_idle(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
 
     def close(self) -> None:
         """Closes every socket."""
-        self.pool.disconnect()
+        self._closed = True
+        self._close_idle()
 
 
 class AsyncConnection(_Exchange):
@@ -168,7 +168,7 @@ class AsyncConnection(_Exchange):
     async def fetch(self, step: Fetch) -> list[Any]:
         """The payloads of stream entries."""
         packed = (_burst.request(step),)
-        return _burst.payloads(await self._exchange("XRANGE", packed, len(step.indices), step.timeout))
+        return _burst.payloads(await self._exchange("XRANGE", packed, len(step.indices) + 1, step.timeout))
 
     async def _exchange(self, verb: str, packed: Sequence[bytes], count: int, timeout: float) -> list[Any]:
         task = asyncio.current_task()

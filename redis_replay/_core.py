@@ -10,6 +10,7 @@ from typing import Any
 
 from redis_replay._keys import Keys
 from redis_replay._schema import Schema
+from redis_replay.samplers import Sampler, Uniform, parse
 
 log = logging.getLogger("redis_replay")
 
@@ -75,7 +76,7 @@ class Core:
         self.lanes: list[Lane] = []
         self.epoch = ""
         self.capacity = 0
-        self.sampler = ""
+        self.sampler: Sampler = Uniform()
         self.consume: int | None = None
         self.schema: Schema | None = None
         self.record_bytes = 0
@@ -84,7 +85,7 @@ class Core:
         """Takes over what `open` answered."""
         self.epoch = config["epoch"]
         self.capacity = int(config["capacity"])
-        self.sampler = config["sampler"]
+        self.sampler = parse(config["sampler"])
         uses = config["consume_after_n_samples"]
         self.consume = None if uses == "None" else int(uses)
         if "schema" in config:
@@ -109,10 +110,6 @@ class Core:
     def seeds(self) -> list[int]:
         """Six seeds for a draw, as the script wants them."""
         return [self.random.randrange(1, M1 if i < 3 else M2) for i in range(6)]
-
-    def distinct(self) -> bool:
-        """Whether a batch never holds a record twice."""
-        return self.consume is not None or self.sampler != "Uniform(replacement=True)"
 
     def take_lane(self) -> Lane:
         """The lane on top of the stack, or a new one."""

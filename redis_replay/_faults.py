@@ -20,7 +20,7 @@ class Translator:
 
     def refusal(self, verb: str, error: Exception) -> Exception:
         """An error that the server answered with."""
-        text = str(error)
+        text = str(error).removeprefix("ERR ")
         if isinstance(error, r.NoScriptError) or text.startswith("NOSCRIPT"):
             return ScriptMissingError(text)
         if isinstance(error, r.OutOfMemoryError) or text.startswith("OOM") or "maxmemory" in text:

@@ -15,17 +15,17 @@ from redis_replay._keys import Keys, check_name
 from redis_replay._types import Drawn, SampleInfo
 from redis_replay.embedded import EmbeddedServer, resolve
 from redis_replay.exceptions import ArgumentError, ArgumentTypeError, RecordNotFoundError
+from redis_replay.samplers import MAX_ENDS
 
 MAX_INDEX = 2**53 - 1
 
 
 @dataclass
 class Setup:
-    """What a handle is made from, and pickled to: where, which buffer, and the options that the caller named."""
+    """What a handle is made from, and pickled to: where, which buffer, and how this handle uses it."""
 
     address: Address
     name: str
-    options: dict[str, Any]
     batch_size: int | None
     poll_interval: float
     seed: int | None
@@ -42,13 +42,13 @@ def setup(
     checked_name = check_name(name)
     opt.stored(options)
     if batch_size is not None:
-        batch_size = opt.whole_number("batch_size", batch_size, 1, opt.MAX_ENDS)
+        batch_size = opt.whole_number("batch_size", batch_size, 1, MAX_ENDS)
     if seed is not None:
         seed = opt.whole_number("seed", seed, 0, 2**128)
     poll = opt.poll_seconds(poll_interval)
     server = resolve(target) if isinstance(target, str) and target.startswith("embedded:") else None
     address = Address(server or target)
-    return Setup(address, checked_name, options, batch_size, poll, seed), server
+    return Setup(address, checked_name, batch_size, poll, seed), server
 
 
 def mode(options: dict[str, Any], fresh: bool) -> str:
@@ -82,8 +82,7 @@ def _size(core: Core, default: int | None, batch_size: object) -> int:
         batch_size = default
     if batch_size is None:
         raise ArgumentError(name="batch_size", allowed="given here or to the buffer", found=None)
-    limit = opt.MAX_DRAWS if core.sampler.startswith("Uniform") else opt.MAX_ENDS
-    return opt.whole_number("batch_size", batch_size, 1, limit)
+    return opt.whole_number("batch_size", batch_size, 1, core.sampler.max_batch)
 
 
 def reachable(core: Core, what: str, n: int) -> int:
@@ -133,7 +132,7 @@ def decode(core: Core, drawn: Drawn, return_info: bool) -> Any:
     if not return_info:
         return data
     n = len(drawn.index)
-    probability = 1.0 / drawn.live if core.sampler.startswith("Uniform") else 1.0
+    probability = core.sampler.probability(drawn.live)
     return data, SampleInfo(drawn.index, np.full(n, probability), drawn.times_sampled, drawn.last)
 
 

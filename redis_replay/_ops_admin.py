@@ -43,7 +43,7 @@ def open_buffer(core: Core, mode: str, options: Options, timeout: float = OPEN_S
         raise _mismatch(core, texts)
     if reply.word == "FORMAT":
         raise FormatError(name=core.name, found=texts[0], supported=FORMAT)
-    core.configure(dict(zip(texts[1::2], texts[2::2], strict=True)))
+    core.configure(dict(zip(texts[::2], texts[1::2], strict=True)))
 
 
 def _probe(core: Core, until: float) -> Generator[Step, Any, None]:
@@ -97,8 +97,8 @@ def _nobody(core: Core, timeout: float, error: Exception) -> Exception:
 
 
 def delete(core: Core) -> Generator[Step, Any, None]:
-    """Takes every key of the buffer away."""
-    yield from rq.ask(core, scripts.delete())
+    """Takes every key of the buffer away. Gone before is as good: a lost reply makes us ask twice."""
+    yield from rq.ask(core, scripts.delete(), answers=("OK", "GONE"))
 
 
 def settle(core: Core, lane: Lane, *, forget: bool, until: float | None = None) -> Generator[Step, Any, Reply]:
@@ -126,6 +126,7 @@ def _judge(core: Core, facts: dict[str, str]) -> Generator[Finding, None, None]:
     last_id = int(facts.get("last_id", "0-0").split("-")[1])
     rules = [
         ("I1", records, "entries", stored, n["xlen"]),
+        ("I1", core.keys.key("inbox"), "keys", 0, n["inbox"]),
         ("I1", counters, "storage_size = live + hidden + leased + parting", live + n["parting"], stored),
         ("I2", counters, "write_count = live + hidden + leased + consumed + evicted + removed",
          live + n["consumed"] + n["evicted"] + n["removed"], n["write_count"]),

@@ -6,10 +6,10 @@ from typing import Any
 from redis_replay import _requests as rq
 from redis_replay import _scripts as scripts
 from redis_replay._core import Core
-from redis_replay._options import MAX_ENDS
 from redis_replay._schema import Schema
 from redis_replay._steps import Pipe, Step
 from redis_replay.exceptions import BufferGoneError
+from redis_replay.samplers import MAX_ENDS
 
 PAGE_BYTES = 8 * 2**20
 PAGE_RECORDS = 1000

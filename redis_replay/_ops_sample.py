@@ -16,6 +16,7 @@ from redis_replay._steps import Fetch, Listen, Notice, Pause, Step
 from redis_replay._types import Drawn, Reply
 from redis_replay.exceptions import (
     BufferDamagedError,
+    BufferGoneError,
     BufferShutDownError,
     NotReadyError,
     ReplayCancelledError,
@@ -191,14 +192,19 @@ def _collect(core: Core, lane: Lane, reply: Reply) -> Generator[Step, Any, Drawn
 
 def _fetch(core: Core, lane: Lane, indices: list[str]) -> Generator[Step, Any, list[Any] | None]:
     """Payloads by native XRANGE, in bursts; a slow fetch keeps its hold alive."""
-    records, out, renewed = core.keys.key("records").encode(), [], core.clock()
+    records, config = (core.keys.key(what).encode() for what in ("records", "config"))
+    out: list[Any] = []
+    renewed = core.clock()
     size = core.schema.record_size if core.schema else None
     burst = max(1, PAGE_BYTES // max(1, core.record_bytes))
     for low in range(0, len(indices), burst):
         wanted = tuple(i.encode() for i in indices[low : low + burst])
-        found = yield from rq.deliver_once(core, Fetch(records, wanted, size))
-        if refusal := next((p for p in found if isinstance(p, Exception)), None):
+        step = Fetch(records, wanted, config, b"epoch", core.epoch.encode(), size)
+        *found, epoch = yield from rq.deliver_once(core, step)
+        if refusal := next((p for p in (*found, epoch) if isinstance(p, Exception)), None):
             raise refusal
+        if epoch != core.epoch.encode():
+            raise BufferGoneError(name=core.name)
         if any(p is None for p in found):
             return None
         out += found

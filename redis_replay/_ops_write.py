@@ -1,7 +1,7 @@
 """Operations that change what is stored: add, extend, remove, empty. Generators without I/O: see _steps."""
 
 from collections.abc import Generator, Iterator
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,11 +11,11 @@ from redis_replay import _scripts as scripts
 from redis_replay._codec import Rows
 from redis_replay._core import CALL_SECONDS, Core, Lane
 from redis_replay._ops_read import stored_schema
-from redis_replay._options import MAX_ENDS
 from redis_replay._schema import check
 from redis_replay._steps import Pipe, Step
 from redis_replay._types import Reply
 from redis_replay.exceptions import ArgumentError, BufferDamagedError, ReplayError
+from redis_replay.samplers import MAX_ENDS
 
 STEP_BYTES = 64 * 2**20  # of one step
 SMALL = 4096  # bytes: above it a payload goes in as a native XADD (docs/benchmarks.md)
@@ -63,7 +63,7 @@ def _write_step(core: Core, lane: Lane, rows: Rows, low: int, high: int) -> Gene
     while True:
         reply = yield from send(core, lane, rows, low, high, text)
         if reply.word == "OK":
-            core.schema = core.schema or rows.schema
+            core.schema, core.record_bytes = core.schema or rows.schema, max(core.record_bytes, rows.largest)
             return int(reply.data[0]), int(reply.data[1])
         if reply.word == "NO_SCHEMA":
             text = rows.schema.text
@@ -75,14 +75,21 @@ def _write_step(core: Core, lane: Lane, rows: Rows, low: int, high: int) -> Gene
             raise rq.refused(core, "add", reply)
 
 
-def _record_bytes(rows: Rows) -> int:
-    return -(-rows.nbytes // len(rows))
+class _About(TypedDict):
+    schema_hash: str
+    schema: str
+    record_bytes: int
+    total_bytes: int
+    n: int
+
+
+def _about(rows: Rows, low: int, high: int, text: str) -> _About:
+    total = rows.nbytes if high - low == len(rows) else sum(rows.sizes[low:high])
+    return _About(schema_hash=rows.schema.hash, schema=text, record_bytes=rows.largest, total_bytes=total, n=high - low)
 
 
 def _add(core: Core, lane: Lane, rows: Rows, low: int, high: int, text: str) -> Generator[Step, Any, Reply]:
-    script = scripts.add(
-        schema_hash=rows.schema.hash, schema=text, record_bytes=_record_bytes(rows), payload=rows, low=low, high=high
-    )
+    script = scripts.add(payload=rows.packed(b"", low, high), **_about(rows, low, high, text))
     return (yield from rq.request(core, lane, script, core.clock() + CALL_SECONDS, writes=True))
 
 
@@ -91,15 +98,13 @@ def _gate(core: Core, lane: Lane, rows: Rows, low: int, high: int, text: str) ->
     until = core.clock() + CALL_SECONDS
     if not lane.registered:
         yield from rq.register(core, lane, until)
-    number = lane.next_number()
+    number, about = lane.next_number(), _about(rows, low, high, text)
     opening, closing = (
-        rq.pack_script(core, rq.numbered(core, lane, number, scripts.gate(
-            step=step, schema_hash=rows.schema.hash, schema=text, record_bytes=_record_bytes(rows), n=high - low
-        ))) for step in ("open", "close")
-    )  # fmt: skip
+        rq.pack_script(core, rq.numbered(core, lane, number, scripts.gate(step=step, **about))) for step in ("open", "close")
+    )
     inbox = core.keys.key("inbox").encode()
     prefix = b"*6\r\n$4\r\nXADD\r\n$%d\r\n%b\r\n$10\r\nNOMKSTREAM\r\n$3\r\n0-*\r\n$1\r\nd\r\n" % (len(inbox), inbox)
-    packed = rq.pack(b"MULTI"), opening, rows.packed(prefix, b"", low, high), closing, rq.pack(b"EXEC")
+    packed = rq.pack(b"MULTI"), opening, rows.packed(prefix, low, high), closing, rq.pack(b"EXEC")
     step = Pipe(packed, replies=high - low + 4, needs=("gate",))
     while True:
         replies = yield from rq.answered(core, lane, "gate", step, until, writes=True)

@@ -7,8 +7,6 @@ from redis_replay.exceptions import ArgumentError, ArgumentTypeError
 from redis_replay.samplers import Sampler, Uniform
 
 MAX_CAPACITY = 4_000_000_000  # a draw is one 32-bit random number
-MAX_DRAWS = 8_192  # random draws of one script
-MAX_ENDS = 20_000  # records of one step, and draws from an end
 FOREVER = math.inf
 
 
@@ -57,10 +55,10 @@ def seconds(name: str, value: object) -> float:
 
 
 def poll_seconds(value: object) -> float:
-    """poll_interval: more than zero, at most an hour."""
+    """poll_interval. A lane is forgotten after an hour without a request, so a waiter polls well within it."""
     number = seconds("poll_interval", value)
-    if not 0.01 <= number <= 3600:
-        raise ArgumentError(name="poll_interval", allowed="a number of seconds from 0.01 to 3600", found=value)
+    if not 0.01 <= number <= 600:
+        raise ArgumentError(name="poll_interval", allowed="a number of seconds from 0.01 to 600", found=value)
     return number
 
 

@@ -1,7 +1,6 @@
 """One call of a script: packed, sent until a script has answered, and its answer read. No I/O here."""
 
 from collections.abc import Generator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from redis_replay import _codes
@@ -66,7 +65,8 @@ def deliver(core: Core, step: Call | Pipe | Fetch, until: float) -> Generator[St
     while True:
         left = until - core.clock()
         try:
-            reply = yield replace(step, timeout=max(0.05, min(left, CALL_SECONDS)))
+            step.timeout = max(0.05, min(left, CALL_SECONDS))
+            reply = yield step
             return reply, sent + 1
         except UnansweredError as lost:
             sent += isinstance(lost, LostError)
@@ -98,7 +98,7 @@ def ask(
     Raises:
         the error of `_codes` for a refusal; ConnectionLostError, ServerRefusedError.
     """
-    step = Call(replace(script, args=(core.epoch.encode(), *script.args)))
+    step = Call(Script(script.verb, (core.epoch.encode(), *script.args), script.packed, script.count))
     reply = read((yield from deliver_once(core, step, until)))
     if reply.word not in answers:
         raise refused(core, script.verb, reply)
@@ -108,7 +108,7 @@ def ask(
 def numbered(core: Core, lane: Lane, number: int, script: Script) -> Script:
     """The script with ARGV[1..4] of every numbered request in front."""
     head = core.epoch.encode(), lane.name.encode(), b"%d" % number, b"%d" % lane.open_number
-    return replace(script, args=(*head, *script.args))
+    return Script(script.verb, (*head, *script.args), script.packed, script.count)
 
 
 def register(core: Core, lane: Lane, until: float) -> Generator[Step, Any, None]:

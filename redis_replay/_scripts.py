@@ -6,10 +6,6 @@ put in front by _requests.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from redis_replay._codec import Rows
 
 Argument = bytes | str | int  # a bool is an int: 0 or 1
 
@@ -68,15 +64,15 @@ def renew(*, lane: str) -> Script:
     return _script("renew", lane)
 
 
-def add(*, schema_hash: str, schema: str, record_bytes: int, payload: "Rows", low: int, high: int) -> Script:
-    """`payload`: its records `low` to `high` are written."""
-    head = _script("add", schema_hash, schema, record_bytes)
-    return Script("add", head.args, payload.packed(b"", b"", low, high), high - low)
+def add(*, schema_hash: str, schema: str, record_bytes: int, total_bytes: int, payload: bytes, n: int) -> Script:
+    """`payload`: those of `n` records, as RESP bulk strings."""
+    head = _script("add", schema_hash, schema, record_bytes, total_bytes)
+    return Script("add", head.args, payload, n)
 
 
-def gate(*, step: str, schema_hash: str, schema: str, record_bytes: int, n: int) -> Script:
+def gate(*, step: str, schema_hash: str, schema: str, record_bytes: int, total_bytes: int, n: int) -> Script:
     """Opens or closes the way for `n` large records."""
-    return _script("gate", step, schema_hash, schema, record_bytes, n)
+    return _script("gate", step, schema_hash, schema, record_bytes, total_bytes, n)
 
 
 def sample(

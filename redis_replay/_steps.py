@@ -2,7 +2,7 @@
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from redis_replay._scripts import Script
 from redis_replay.exceptions import ConnectionLostError, ServerRefusedError
@@ -10,7 +10,7 @@ from redis_replay.exceptions import ConnectionLostError, ServerRefusedError
 EVENTS = "events"  # the lane, so to say, for whose Pause every change of the buffer's state is a notice
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Call:
     """Run a script once. Sent back: its reply."""
 
@@ -18,7 +18,7 @@ class Call:
     timeout: float = 5.0  # seconds for the reply
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Pipe:
     """Send commands that are packed already, in one go. Sent back: the list of their replies; an error is an item of it."""
 
@@ -28,12 +28,17 @@ class Pipe:
     needs: tuple[str, ...] = ()  # verbs that must be loaded
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Fetch:
-    """Read entries of a stream, in one go. Sent back: their payloads (bytes-like), None for an entry that is not there."""
+    """Read entries of a stream, in one go, and `field` of the hash `config`, which tells whose they are. Sent back: the
+    payloads (bytes-like), None for an entry that is not there, and last the field's value.
+    """
 
     key: bytes
     indices: tuple[bytes, ...]
+    config: bytes
+    field: bytes
+    value: bytes  # that is expected
     size: int | None  # bytes of every payload, where they are all equal
     timeout: float = 5.0
 
@@ -92,9 +97,3 @@ class ScriptMissingError(Exception):
 
 Step = Call | Pipe | Fetch | Pause | Listen | Sleep
 Operation = Generator[Step, Any, Any]
-
-
-class Clock(Protocol):
-    """The only source of time for operations: seconds that never go back."""
-
-    def __call__(self) -> float: ...

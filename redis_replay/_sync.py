@@ -34,7 +34,7 @@ class ReplayBuffer:
         sampler: one of redis_replay.samplers; None is Uniform().
         consume_after_n_samples: a record leaves the buffer when it has been handed out so often; None is never.
         seed: of this handle's draws; None is fresh entropy. A forked, unpickled or copied handle gets its own stream.
-        poll_interval: seconds after which a wait looks again although no notice came, 0.01 to 3600.
+        poll_interval: seconds after which a wait looks again although no notice came, 0.01 to 600.
         fresh: delete the buffer first, if it is there.
 
     Settings that are left out are not compared; an explicit None is.
@@ -60,8 +60,9 @@ class ReplayBuffer:
         fresh: bool = False,
     ) -> None:
         options = {"capacity": capacity, "sampler": sampler, "consume_after_n_samples": consume_after_n_samples}
+        mode = h.mode(options, fresh)
         self._prepare(url, name, options, batch_size, poll_interval, seed)
-        self._open(admin.open_buffer, h.mode(options, fresh), opt.stored(options))
+        self._open(admin.open_buffer, mode, opt.stored(options))
 
     @classmethod
     def attach(

@@ -62,7 +62,7 @@ class Listener(_Boxes):
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
-        self._client = redis.Redis(connection_pool=connection.pool)
+        self._client = redis.Redis(connection_pool=connection.address.pool())
         self._pubsub: Any = None
         self._turn = threading.Condition()
         self._reading = False

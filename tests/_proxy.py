@@ -1,5 +1,6 @@
 """A byte proxy before a real server, that loses, cuts and delays what it is told to."""
 
+import contextlib
 import random
 import socket
 import threading
@@ -15,15 +16,18 @@ def everything(_: bytes) -> None:
     """The policy of a good network."""
 
 
-def now_and_then(chance: float, seed: int, *, partly: bool = False) -> Policy:
-    """Cuts a chunk with this chance: all of it is lost, or, with `partly`, a part of it passes."""
+def now_and_then(mean: int, seed: int, *, partly: bool = False) -> Policy:
+    """Cuts one chunk in `mean`, after 1 to 2 * mean - 1 others: all of it is lost, or, with `partly`, a part of it passes."""
     generator = random.Random(seed)
     lock = threading.Lock()
+    left = [generator.randrange(1, 2 * mean)]
 
     def policy(data: bytes) -> int | None:
         with lock:
-            if generator.random() >= chance:
+            left[0] -= 1
+            if left[0]:
                 return None
+            left[0] = generator.randrange(1, 2 * mean)
             return generator.randrange(len(data)) if partly else 0
 
     return policy
@@ -36,6 +40,7 @@ class Proxy:
         requests, replies: the policies in force.
         delay_s: how long a chunk of replies is kept before it is passed on.
         cuts: connections that a policy has cut so far.
+        kept: a bytearray takes all requests from now on, and they do not arrive; None, as at first: they pass.
     """
 
     def __init__(self, server_url: str) -> None:
@@ -45,6 +50,7 @@ class Proxy:
         self.replies: Policy = everything
         self.delay_s = 0.0
         self.cuts = 0
+        self.kept: bytearray | None = None
         self._flowing = threading.Event()
         self._flowing.set()
         self._sockets: set[socket.socket] = set()
@@ -59,6 +65,7 @@ class Proxy:
                 near, _ = self._listener.accept()
             except OSError:
                 return
+            near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             far = socket.socket(socket.AF_UNIX if isinstance(self._upstream, str) else socket.AF_INET)
             try:
                 far.connect(self._upstream)
@@ -75,6 +82,9 @@ class Proxy:
             while data := source.recv(CHUNK):
                 if direction == "replies":
                     time.sleep(self.delay_s)
+                elif self.kept is not None:
+                    self.kept += data
+                    continue
                 self._flowing.wait()
                 keep = getattr(self, direction)(data)
                 sink.sendall(data if keep is None else data[:keep])
@@ -89,10 +99,8 @@ class Proxy:
         for one in ended:
             with self._lock:
                 self._sockets.discard(one)
-            try:
+            with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
             one.close()
 
     def hold(self) -> None:
@@ -111,7 +119,8 @@ class Proxy:
 
     def close(self) -> None:
         """Ends the proxy."""
-        self._listener.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):  # closed already
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._flowing.set()
         self.cut()

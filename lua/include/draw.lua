@@ -1,7 +1,7 @@
--- draw: the selectors. A new one is one function here, one class in redis_replay/samplers.py and one rule in the tests' model.
+-- draw: the samplers. A new one is one function here, one class in redis_replay/samplers.py and one rule in the tests' model.
 -- @include live
 -- @include random
-local selectors = {}
+local samplers = {}
 
 -- n different ranks: the first n places of a shuffle that is only made where it is looked at.
 local function different_ranks(n, size)
@@ -14,26 +14,26 @@ local function different_ranks(n, size)
   return out
 end
 
-function selectors.Uniform(n, distinct)
+function samplers.Uniform(n, distinct)
   local size, out = count('sampleable_size'), {}
   local ranks = distinct and different_ranks(n, size) or nil
   for i = 1, n do out[i] = live_at(ranks and ranks[i] or random_below(size)) end
   return out
 end
 
-function selectors.Fifo(n)
+function samplers.Fifo(n)
   return live_end(n, 1)
 end
 
-function selectors.Lifo(n)
+function samplers.Lifo(n)
   return live_end(n, -1)
 end
 
 -- A batch never holds a record twice, except that of a uniform draw with replacement.
 local function is_distinct()
-  return settings.consume ~= nil or settings.sampler ~= 'Uniform(replacement=True)'
+  return settings.consume ~= nil or not settings.sampler:find('replacement=True', 1, true)
 end
 
 local function draw(n)
-  return selectors[settings.sampler:match('^%a+')](n, is_distinct())
+  return samplers[settings.sampler:match('^%a+')](n, is_distinct())
 end

@@ -17,12 +17,9 @@ local function join_end(lane)
   redis.call('ZADD', waiters, redis.call('HINCRBY', counters, 'arrivals', 1), lane)
 end
 
--- The script that fails registers the waiter. A poll renews it and keeps its place. `turn` > 0: it will come by itself
--- when that turn ends, and needs no standby.
-local function join_line(lane, need, take, ends, turn, channel)
+local function join_line(lane, w)
   if not redis.call('ZSCORE', waiters, lane) then join_end(lane) end
-  local standby = turn > 0 and 1 or 0
-  write_waiter(lane, {need = need, take = take, ends = ends, turn = 0, standby = standby, lost = 0, channel = channel})
+  write_waiter(lane, w)
 end
 
 local function parse_waiter(lane, text)

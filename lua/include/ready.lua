@@ -1,4 +1,4 @@
--- ready: one rule for draw, wake and can_sample, so that what wakes is what would succeed.
+-- ready: one rule for draw, wait and wake, so that what wakes is what would succeed; and what happens if it is not so.
 -- @include line
 
 -- What must be there for a call with this need. A draining buffer gives out the rest as a short batch.
@@ -18,17 +18,24 @@ local function available(line, lane, take)
   return math.max(0, count('sampleable_size') - owed)
 end
 
--- When the first of the turns ahead of `lane` ends, in microseconds; 0 if there is none.
-local function turn_ahead(line, lane)
+-- Shut now, or shut once since the caller's wait began under `shutdowns` (-1: it has not begun).
+local function is_shut(shutdowns)
+  return settings.state == 'shut' or (shutdowns >= 0 and shutdowns ~= tonumber(settings.shutdowns))
+end
+
+-- Not enough: the caller joins the line (a poll keeps its place), or leaves it. Gives the answer, with the time until the
+-- first of the turns ahead of it ends: then it may look again, and needs no standby.
+local function not_ready(line, lane, have, wish, time)
   local turn = 0
   for _, w in ipairs(line) do
     if w.lane == lane then break end
     if w.turn > 0 and (turn == 0 or w.turn < turn) then turn = w.turn end
   end
-  return turn
-end
-
--- Shut now, or shut once since the caller's wait began under `shutdowns` (-1: it has not begun).
-local function is_shut(shutdowns)
-  return settings.state == 'shut' or (shutdowns >= 0 and shutdowns ~= tonumber(settings.shutdowns))
+  if wish.wait then
+    join_line(lane, {need = wish.need, take = wish.take, ends = time + 3 * wish.poll_us, turn = 0,
+      standby = turn > 0 and 1 or 0, lost = 0, channel = wish.channel})
+  else
+    leave_line(lane)
+  end
+  return {'NOT_READY', int(have), int(wish.need), settings.shutdowns, int(turn > 0 and turn - time or 0)}
 end

@@ -47,16 +47,20 @@ local function forget_lane(old)
   leave_line(old)
 end
 
--- Holds that ran out, and lanes unused for an hour: a few at each script, so that no call has much to do.
+-- Lanes unused for an hour go when a new one comes, two for one, so that they never pile up.
+local function expire_lanes(time)
+  for _, old in ipairs(redis.call('ZRANGEBYSCORE', lanes, '-inf', int(time - LANE_US), 'LIMIT', 0, 2)) do
+    forget_lane(old)
+  end
+end
+
+-- Holds that ran out: a few at each script, so that no call has much to do.
 local function reclaim(time)
   for _, slow in ipairs(redis.call('ZRANGEBYSCORE', holds, '-inf', int(time), 'LIMIT', 0, 2)) do
     local last = stored(slow)
     unhold(slow, indices_of(drawn_by(last)))
     bump('lapsed', 1)
     redis.call('HSET', requests, slow, int(last.number) .. ' sample LAPSED')
-  end
-  for _, old in ipairs(redis.call('ZRANGEBYSCORE', lanes, '-inf', int(time - LANE_US), 'LIMIT', 0, 2)) do
-    forget_lane(old)
   end
 end
 
@@ -73,8 +77,8 @@ local function judge(keep_place)
   local became = '-'
   if open_number > 0 then became = last.number >= open_number and 'applied' or 'never' end
   local drawn, n = drawn_by(last)
-  if n and became == 'applied' then go_back(lane, drawn, n) elseif n then unhold(lane, indices_of(drawn)) end
-  if not keep_place then leave_line(lane) end
+  if n and became == 'applied' then go_back(lane, drawn, n) elseif #drawn > 0 then unhold(lane, indices_of(drawn)) end
+  if not keep_place and last.words[1] == 'NOT_READY' then leave_line(lane) end
   return nil, became
 end
 
@@ -86,7 +90,7 @@ local function accept(grows, keep_place)
   if refused then return refused end
   if not grows then redis.call('DEL', none) end
   local time = now()
-  commit()
+  if grows then commit() end
   reclaim(time)
   local again, became = judge(keep_place)
   if again then commit() end

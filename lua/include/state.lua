@@ -1,12 +1,14 @@
--- state: the buffer's settings and counters, read once at the start and changed once at the end of a script.
+-- state: the buffer's settings and counters, read once at the start of a script; what changes is written by `commit`.
 -- @include keys
 -- @include chunks
 local settings, loaded, deltas = {}, {}, {}
 local SETTINGS = {'epoch', 'state', 'capacity', 'sampler', 'consume_after_n_samples', 'shutdowns', 'drained',
   'schema_hash', 'record_bytes'}
-local COUNTERS = {'first', 'last', 'sampleable_size', 'storage_size', 'leased', 'parting', 'clock', 'clock_offset'}
+local COUNTERS = {'first', 'last', 'sampleable_size', 'storage_size', 'leased', 'parting', 'clock', 'clock_offset',
+  'write_count', 'records_total', 'bytes_total'}
+local TOTALS = 8 -- COUNTERS behind this one may pass 2^53: their text is kept in `settings`, and never their value
 
--- The value that a counter has now; only those of COUNTERS, which stay far below 2^53.
+-- The value that a counter has now; only those of COUNTERS that stay below 2^53.
 local function count(name)
   return loaded[name] + (deltas[name] or 0)
 end
@@ -19,12 +21,18 @@ local function set_count(name, value)
   bump(name, value - count(name))
 end
 
--- HINCRBY is exact to 2^63; Lua's own arithmetic would not be.
+-- What stays below 2^53 is written as it is; totals by HINCRBY, which is exact to 2^63 where Lua's arithmetic is not.
 local function commit()
+  local set = {}
   for name, n in pairs(deltas) do
-    if n ~= 0 then redis.call('HINCRBY', counters, name, int(n)) end
-    if loaded[name] then loaded[name] = loaded[name] + n end
+    if loaded[name] and n ~= 0 then
+      loaded[name] = loaded[name] + n
+      set[#set + 1], set[#set + 2] = name, int(loaded[name])
+    elseif n ~= 0 then
+      redis.call('HINCRBY', counters, name, int(n))
+    end
   end
+  if #set > 0 then redis.call('HSET', counters, unpack(set)) end
   deltas = {}
 end
 
@@ -41,17 +49,24 @@ local function now()
   return time
 end
 
--- A gate whose closing script was lost leaves the stream under `inbox`, with records that are not counted yet.
+-- The n indices behind the last one are stored, live, and written.
+local function append(n)
+  if settings.consume then
+    local members = {}
+    for i = 1, n do
+      members[2 * i] = int(count('last') + i)
+      members[2 * i - 1] = members[2 * i]
+    end
+    call_many('ZADD', order, members)
+  end
+  for _, name in ipairs({'last', 'sampleable_size', 'storage_size', 'write_count', 'records_total'}) do bump(name, n) end
+end
+
+-- A gate whose closing script was lost leaves the stream under `inbox`, with records that are not counted yet. The next
+-- write makes room for them.
 local function mend()
   redis.call('RENAME', inbox, records)
-  local found = redis.call('XRANGE', records, '(0-' .. int(count('last')), '+')
-  local members = {}
-  for _, entry in ipairs(found) do
-    local index = entry[1]:sub(3)
-    members[#members + 1], members[#members + 2] = index, index
-  end
-  if settings.consume then call_many('ZADD', order, members) end
-  for _, name in ipairs({'last', 'sampleable_size', 'storage_size', 'write_count', 'records_total'}) do bump(name, #found) end
+  append(#redis.call('XRANGE', records, '(0-' .. int(count('last')), '+'))
   commit()
 end
 
@@ -64,7 +79,9 @@ local function enter(epoch, inside_gate)
   settings.consume = tonumber(settings.consume_after_n_samples)
   values = redis.call('HMGET', counters, unpack(COUNTERS))
   if not values[1] then return {'DAMAGED', '-', counters, 'is missing', 'the hash of counters'} end
-  for i, value in ipairs(values) do loaded[COUNTERS[i]] = tonumber(value or 0) end
+  for i, value in ipairs(values) do
+    if i <= TOTALS then loaded[COUNTERS[i]] = tonumber(value or 0) else settings[COUNTERS[i]] = value or '0' end
+  end
   if inside_gate or redis.call('EXISTS', records) == 1 then return nil end
   if redis.call('EXISTS', inbox) == 0 then return {'DAMAGED', '-', records, 'is missing', 'the stream of records'} end
   mend()

@@ -32,27 +32,31 @@ local function stand_by(w)
   tell(w, 'standby')
 end
 
+-- The rule of `available`, for each waiter in turn: what those ahead of it are about to take is not there for it.
 local function wake_line(time)
-  local line = read_line(time)
-  local free, turns, blocked = count('sampleable_size'), 0, false
-  for _, w in ipairs(line) do
-    if w.turn > 0 then free, turns = free - w.take, turns + 1 end
-  end
-  for _, w in ipairs(line) do
-    local waits = w.turn == 0 and w.lost == 0
-    if waits and free >= needed(w.need) and not (blocked and w.take > 0) then
-      if notify(w, time) and w.take > 0 then free, turns = free - w.take, turns + 1 end
-    elseif waits and w.take > 0 and not blocked then
-      blocked = blocks(w)
-      if blocked and turns > 0 then stand_by(w) end
+  local owed, turns, blocked = 0, 0, false
+  for _, w in ipairs(read_line(time)) do
+    if w.turn > 0 then
+      owed, turns = owed + w.take, turns + 1
+    elseif w.lost == 0 and not (blocked and w.take > 0) then
+      if count('sampleable_size') - owed >= needed(w.need) then
+        if notify(w, time) then owed, turns = owed + w.take, turns + 1 end
+      elseif w.take > 0 then
+        blocked = blocks(w)
+        if blocked and turns > 0 then stand_by(w) end
+      end
     end
   end
 end
 
 -- For what concerns everybody: shut down, deleted. The line is empty then.
 local function wake_all(time)
-  for _, w in ipairs(read_line(time)) do tell(w, 'wake') end
-  redis.call('DEL', waiters, waiting)
+  for _ = 1, redis.call('ZCARD', waiters) + 1, LINE do
+    for _, w in ipairs(read_line(time)) do
+      tell(w, 'wake')
+      leave_line(w.lane)
+    end
+  end
 end
 
 local function shut(time, drained)

@@ -11,52 +11,61 @@ local function fits(text, n)
   return high < 9223372036 or (high == 9223372036 and low <= 854775807)
 end
 
--- An entry that somebody added by hand took an index: it is deleted and counted, and its index stays unused.
-local function skip_foreign()
-  local last = count('last')
-  local newest = redis.call('XREVRANGE', records, '+', '(0-' .. int(last), 'COUNT', 1)[1]
-  if not newest then return nil end
-  local index = tonumber(newest[1]:match('^0%-(%d+)$'))
-  if not index or index - last > MAX_FOREIGN then
-    return {'DAMAGED', records, 'holds_entry_' .. newest[1], 'no_id_above_0-' .. int(last)}
-  end
+-- Indices that somebody else used, up to `index`, stay unused for ever.
+local function leave_gap(index)
   local gap = {}
-  for x = last + 1, index do gap[#gap + 1] = int(x) end
-  bump('foreign', delete_entries(gap))
+  for x = count('last') + 1, index do gap[#gap + 1] = int(x) end
+  if #gap == 0 then return gap end
   set_count('last', index)
-  if settings.consume then return nil end
-  bump('sampleable_size', #gap)
-  unlive(gap)
+  if not settings.consume then
+    bump('sampleable_size', #gap)
+    unlive(gap)
+  end
+  return gap
+end
+
+-- The index of an id that can follow the last one: not too far away, and with room for n.
+local function follows(id, n)
+  local index = tonumber(id:match('^0%-(%d+)$'))
+  return index and index - count('last') <= MAX_FOREIGN and index + n - 1 <= MAX_INDEX and index or nil
+end
+
+local function damage(id)
+  return {'DAMAGED', records, 'holds_entry_' .. id, 'no_id_above_0-' .. int(count('last'))}
+end
+
+-- Entries that somebody added by hand are deleted and counted.
+local function skip_foreign()
+  local newest = redis.call('XREVRANGE', records, '+', '(0-' .. int(count('last')), 'COUNT', 1)[1]
+  if not newest then return nil end
+  local index = follows(newest[1], 1)
+  if not index then return damage(newest[1]) end
+  bump('foreign', delete_entries(leave_gap(index)))
   return nil
 end
 
 -- Why n records may not be written, or nil.
-local function refusal(n, schema_hash, schema)
+local function refusal(n, schema_hash, schema, bytes)
   if settings.state ~= 'open' then return {'SHUT'} end
-  local damage = skip_foreign()
-  if damage then return damage end
+  local why = skip_foreign()
+  if why then return why end
   if count('last') + n > MAX_INDEX then return {'LIMIT', 'index', int(count('last')), int(n), int(MAX_INDEX)} end
-  for _, name in ipairs({'write_count', 'records_total'}) do
-    local value = redis.call('HGET', counters, name) or '0'
-    if not fits(value, n) then return {'LIMIT', name, value, int(n), MAX_COUNT} end
+  for name, more in pairs({write_count = n, records_total = n, bytes_total = bytes}) do
+    if not fits(settings[name], more) then return {'LIMIT', name, settings[name], int(more), MAX_COUNT} end
   end
   if not settings.schema_hash then return schema == '' and {'NO_SCHEMA'} or nil end
   return settings.schema_hash ~= schema_hash and {'SCHEMA'} or nil
 end
 
--- Counts the n newest entries of `records`, makes room for them, and fixes the schema if this was the first write.
-local function written(n, schema_hash, schema, record_bytes)
-  if not settings.schema_hash then
-    redis.call('HSET', config, 'schema_hash', schema_hash, 'schema', schema, 'record_bytes', record_bytes)
-  end
-  if settings.consume then
-    local members = {}
-    for index = count('last') + 1, count('last') + n do
-      members[#members + 1] = int(index)
-      members[#members + 1] = members[#members]
-    end
-    call_many('ZADD', order, members)
-  end
-  for _, name in ipairs({'last', 'sampleable_size', 'storage_size', 'write_count', 'records_total'}) do bump(name, n) end
+-- The first write fixes the schema. `record_bytes` is the largest record so far: it decides how batches travel.
+local function describe(schema_hash, schema, record_bytes)
+  if not settings.schema_hash then redis.call('HSET', config, 'schema_hash', schema_hash, 'schema', schema) end
+  if record_bytes > tonumber(settings.record_bytes or 0) then redis.call('HSET', config, 'record_bytes', int(record_bytes)) end
+end
+
+-- Counts the n newest entries of `records`, and makes room for them.
+local function written(n, bytes)
+  append(n)
+  bump('bytes_total', bytes)
   make_room()
 end

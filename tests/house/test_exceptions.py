@@ -39,9 +39,7 @@ def test_it_carries_its_data_as_attributes(kind):
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
 def test_its_text_is_made_from_its_data(kind):
     fields = set(re.findall(r"\{(\w+)", kind.text))
-    shown = {
-        name: repr(value) if f"{{{name}!r}}" in kind.text else str(value) for name, value in attributes(kind).items()
-    }
+    shown = {name: repr(value) if f"{{{name}!r}}" in kind.text else str(value) for name, value in attributes(kind).items()}
     assert fields
     for name in fields & set(shown):
         assert shown[name] in str(made(kind))

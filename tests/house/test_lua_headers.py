@@ -101,9 +101,7 @@ def test_every_known_word_is_answered_by_a_script():
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_script_that_writes_or_publishes_says_what(verb):
     header, code = _lua.header(verb), "\n".join(own_lines(verb))
-    assert header.writes or not re.search(
-        r"'(HSET|HINCRBY|HDEL|X(ADD|DEL|TRIM|GROUP)|[ZS](ADD|REM)|DEL|UNLINK|RENAME)'", code
-    )
+    assert header.writes or not re.search(r"'(HSET|HINCRBY|HDEL|X(ADD|DEL|TRIM|GROUP)|[ZS](ADD|REM)|DEL|UNLINK|RENAME)'", code)
     assert header.publishes or "'PUBLISH'" not in code
 
 

@@ -342,12 +342,12 @@ RECORDS = {
 @pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS.keys())
 @pytest.mark.parametrize("cut", [(0, None), (1, 3), (2, 2), (3, 99)], ids=str)
 def test_packed_is_payloads_in_resp(record, cut):
-    """`packed` holds every payload of the slice as a bulk string between the constant parts."""
+    """`packed` holds every payload of the slice as a bulk string behind the constant part."""
     rows = encode_batch([record] * 5, None)
     chosen = rows.payloads(*cut)
     assert chosen == rows.payloads()[slice(*cut)]
-    expected = b"".join(b"*1\r\n$%d\r\n%b\r\n+x\r\n" % (len(p), p) for p in chosen)
-    assert rows.packed(b"*1\r\n", b"+x\r\n", *cut) == expected
+    expected = b"".join(b"*1\r\n$%d\r\n%b\r\n" % (len(p), p) for p in chosen)
+    assert rows.packed(b"*1\r\n", *cut) == expected
 
 
 def test_sizes_are_those_of_payloads():

@@ -178,9 +178,7 @@ def test_random_msgpack_is_plain_or_refused(data):
     assert repr(_plain.unpack(_plain.pack([value])[0])) == repr(value)
 
 
-ATOMS = st.sampled_from(
-    [None, True, 0, 1, 2, -1, 2**70, "", "a", "dict", "numpy", "<f4", "|O", "torch", "int8", "text"]
-)
+ATOMS = st.sampled_from([None, True, 0, 1, 2, -1, 2**70, "", "a", "dict", "numpy", "<f4", "|O", "torch", "int8", "text"])
 PARTS = ATOMS | st.lists(ATOMS, max_size=3)
 LEAVES = st.tuples(
     st.lists(st.sampled_from("ab"), max_size=3) | PARTS,

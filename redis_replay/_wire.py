@@ -1,0 +1,88 @@
+"""One socket to the server: opened and logged in by redis-py, then spoken to directly.
+
+redis-py's pool and parser cost more than a small script takes to run (docs/benchmarks.md), and every call passes here.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import hiredis
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ResponseError
+
+from redis_replay import _burst
+from redis_replay._steps import Fetch
+
+READ_BYTES = 65536
+
+
+class Wire(Protocol):
+    """What a connection needs of a socket."""
+
+    def ask(self, packed: Sequence[bytes], count: int, timeout: float) -> list[Any]:
+        """Sends, and reads `count` replies; an error is an item of the list."""
+
+    def receive(self, packed: Sequence[bytes], step: Fetch) -> list[Any]:
+        """Sends, and receives payloads without parsing."""
+
+    def close(self) -> None:
+        """Closes the socket."""
+
+
+class SocketWire:
+    """A socket of our own, with hiredis to parse."""
+
+    def __init__(self, connection: Any) -> None:
+        connection.connect()
+        self._connection = connection
+        self._socket = connection._sock
+        self._reader = hiredis.Reader(replyError=ResponseError)
+        self._buffer = bytearray(READ_BYTES)
+
+    def _send(self, packed: Sequence[bytes], timeout: float) -> None:
+        self._socket.settimeout(timeout)
+        for piece in packed:
+            self._socket.sendall(piece)
+
+    def ask(self, packed: Sequence[bytes], count: int, timeout: float) -> list[Any]:
+        self._send(packed, timeout)
+        replies: list[Any] = []
+        while len(replies) < count:
+            reply = self._reader.gets()
+            if reply is not False:
+                replies.append(reply)
+            elif got := self._socket.recv_into(self._buffer):
+                self._reader.feed(self._buffer, 0, got)  # type: ignore[arg-type]
+            else:
+                raise RedisConnectionError("the server closed the connection")
+        return replies
+
+    def receive(self, packed: Sequence[bytes], step: Fetch) -> list[Any]:
+        self._send(packed, step.timeout)
+        return list(_burst.receive(step, self._socket.recv_into))
+
+    def close(self) -> None:
+        self._connection.disconnect()
+
+
+class FakeWire:
+    """A connection to a fakeredis, which has no socket."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def ask(self, packed: Sequence[bytes], count: int, timeout: float) -> list[Any]:
+        self._connection.send_packed_command(packed, check_health=False)
+        return [self._read(timeout) for _ in range(count)]
+
+    def _read(self, timeout: float) -> Any:
+        try:
+            return self._connection.read_response(timeout=timeout)
+        except ResponseError as error:
+            return error
+
+    def receive(self, packed: Sequence[bytes], step: Fetch) -> list[Any]:
+        return _burst.payloads(self.ask(packed, len(step.indices) + 1, step.timeout))
+
+    def close(self) -> None:
+        self._connection.disconnect()

@@ -1,0 +1,287 @@
+"""A server that freezes, restarts, loads, or is not there yet."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+
+import pytest
+import redis
+
+from redis_replay import ReplayBuffer, _ops_write, _requests, samplers
+from redis_replay.embedded import EmbeddedServer
+from redis_replay.exceptions import (
+    BufferClosedError,
+    BufferGoneError,
+    BufferNotFoundError,
+    ConnectionLostError,
+    OutcomeUnknownError,
+    ReplayCancelledError,
+    ReplayTimeoutError,
+)
+from tests import _server
+from tests._helpers import wait_until
+from tests._waiting import Running, blocked, record, records
+
+pytestmark = pytest.mark.fault
+QUEUE = {"sampler": samplers.Fifo(), "consume_after_n_samples": 1}
+
+
+@pytest.fixture(params=_server.REAL)
+def binary(request):
+    """A real server's program, in turn."""
+    return _server.find(request.param) or _server.missing(request.param)
+
+
+@pytest.fixture
+def port():
+    """A TCP port that was free a moment ago."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return taken.getsockname()[1]
+
+
+@pytest.fixture
+def url(port):
+    """Where the test's own server will be."""
+    return f"redis://127.0.0.1:{port}/0"
+
+
+@pytest.fixture
+def open_buffer():
+    """Gives `open_buffer(url, **options)`: a handle that is closed at the end, whether or not its server is there."""
+    handles = []
+
+    def make(url, **options):
+        handles.append(ReplayBuffer(url, "b", **options))
+        return handles[-1]
+
+    yield make
+    for handle in handles:
+        handle.close()
+
+
+# Frozen
+
+
+class Freezer:
+    """A server of the test's own that can be stopped without ending its connections."""
+
+    def __init__(self, server):
+        self.server = server
+
+    def freeze(self):
+        """It answers nothing from now on."""
+        os.kill(self.server.pid, signal.SIGSTOP)
+
+    def thaw(self):
+        """It goes on where it was."""
+        os.kill(self.server.pid, signal.SIGCONT)
+
+
+@pytest.fixture
+def freezer(binary):
+    """A server that can be frozen."""
+    with EmbeddedServer(binary=binary) as server:
+        made = Freezer(server)
+        yield made
+        made.thaw()
+
+
+def test_new_wait_on_a_frozen_server_ends(freezer, open_buffer):
+    """A wait that begins on a frozen server ends within a second of its timeout, and works once it is thawed."""
+    buffer = open_buffer(freezer.server.url, capacity=10, **QUEUE)
+    buffer.add(record(7))
+    freezer.freeze()
+    call = Running(buffer.sample, 1, wait=True, timeout=0.5)
+    assert (call.how(), call.seconds < 2) == (ConnectionLostError, True)
+    freezer.thaw()
+    assert Running(buffer.sample, 1).how() == [7]
+
+
+def test_blocked_wait_on_a_frozen_server_ends(freezer, open_buffer):
+    """A wait that is blocked when the server freezes ends within a second of its timeout."""
+    buffer, other = (open_buffer(freezer.server.url, capacity=10, **QUEUE) for _ in range(2))
+    call = Running(buffer.sample, 1, wait=True, timeout=1)
+    blocked(other)
+    freezer.freeze()
+    assert (call.how(), call.seconds < 2.5) == (ConnectionLostError, True)
+
+
+def test_frozen_wait_obeys_its_cancel_event(freezer, open_buffer):
+    """A wait without a timeout on a frozen server ends within 2 s of its cancel_event."""
+    buffer, other = (open_buffer(freezer.server.url, capacity=10, **QUEUE) for _ in range(2))
+    event = threading.Event()
+    call = Running(buffer.sample, 1, wait=True, cancel_event=event)
+    blocked(other)
+    freezer.freeze()
+    event.set()
+    assert call.how(timeout=2) == ReplayCancelledError
+
+
+def test_frozen_poll_obeys_its_cancel_event(freezer, open_buffer):
+    """The same when the event is set while a poll is under way that the server does not answer."""
+    buffer, other = (open_buffer(freezer.server.url, capacity=10, poll_interval=0.05, **QUEUE) for _ in range(2))
+    event, run, polling = threading.Event(), buffer._now.connection.run, threading.Event()
+    call = Running(buffer.sample, 1, wait=True, cancel_event=event)
+    blocked(other)
+    freezer.freeze()
+    buffer._now.connection.run = lambda step: [polling.set(), run(step)][1]
+    assert polling.wait(2)
+    event.set()
+    assert call.how(timeout=2) == ReplayCancelledError
+
+
+def test_frozen_wait_ends_when_closed(freezer, open_buffer):
+    """Closing the handle ends a wait whose poll a frozen server does not answer, and takes 3 s at most."""
+    buffer, other = (open_buffer(freezer.server.url, capacity=10, poll_interval=0.05, **QUEUE) for _ in range(2))
+    run, polling = buffer._now.connection.run, threading.Event()
+    call = Running(buffer.sample, 1, wait=True)
+    blocked(other)
+    freezer.freeze()
+    buffer._now.connection.run = lambda step: [polling.set(), run(step)][1]
+    assert polling.wait(2)
+    closing = Running(buffer.close)
+    assert (closing.error(), closing.seconds < 3, call.how(timeout=2)) == (None, True, BufferClosedError)
+
+
+def test_write_to_a_frozen_server_is_unknown(freezer, open_buffer, monkeypatch):
+    """A write to a frozen server ends at its deadline as unknown, and is there once after the handle's next call."""
+    buffer = open_buffer(freezer.server.url, capacity=10)
+    buffer.add(record(0))
+    for module in (_requests, _ops_write):
+        monkeypatch.setattr(module, "CALL_SECONDS", 0.5)
+    freezer.freeze()
+    call = Running(buffer.add, record(1))
+    assert (call.how(), call.seconds < 1.5) == (OutcomeUnknownError, True)
+    freezer.thaw()
+    buffer.add(record(2))
+    assert [int(r["i"]) for r in buffer.records()] in ([0, 2], [0, 1, 2])
+
+
+# Restarted
+
+OUTAGES = [0.2, pytest.param(10, marks=pytest.mark.slow), pytest.param(40, marks=[pytest.mark.slow, pytest.mark.timeout(90)])]
+
+
+@pytest.mark.parametrize("outage", OUTAGES)
+def test_wait_outlives_a_restart(binary, port, url, tmp_path, open_buffer, outage):
+    """A learner that waits while a durable server restarts has its batch within 3 s of the last put."""
+    with EmbeddedServer(tmp_path, port=port, binary=binary):
+        buffer, writer = (open_buffer(url, capacity=100, **QUEUE) for _ in range(2))
+        writer.extend(records(10))
+        call = Running(buffer.sample, 32, wait=True, timeout=120)
+        blocked(writer)
+    threading.Event().wait(outage)
+    with EmbeddedServer(tmp_path, port=port, binary=binary), redis.Redis.from_url(url) as client:
+        late = ReplayBuffer(url, "b")
+        late.extend(records(30, 10))
+        late.close()
+        assert call.how(timeout=3) == list(range(32))
+        again = Running(buffer.wait_until_sampleable, 99, timeout=5)
+        wait_until(lambda: client.pubsub_numsub(buffer._now.core.channel)[0][1] == 1, 3, "the subscription")
+        buffer.delete()
+        again.error()
+
+
+def test_wait_on_a_lost_buffer_says_gone(binary, port, url, open_buffer):
+    """A learner that waits while a server restarts empty is told that its buffer is gone."""
+    with EmbeddedServer(port=port, binary=binary):
+        buffer, writer = (open_buffer(url, capacity=100, poll_interval=0.2, **QUEUE) for _ in range(2))
+        call = Running(buffer.sample, 32, wait=True)
+        blocked(writer)
+    with EmbeddedServer(port=port, binary=binary):
+        assert call.how(timeout=3) == BufferGoneError
+
+
+# Not there yet
+
+
+def test_attach_outwaits_a_missing_server(binary, port, url):
+    """`attach` to a server that starts only later succeeds, once the buffer is created."""
+    call = Running(ReplayBuffer.attach, url, "b", timeout=10, poll_interval=0.1)
+    threading.Event().wait(0.5)
+    with EmbeddedServer(port=port, binary=binary), ReplayBuffer(url, "b", capacity=7), call.result(3) as attached:
+        assert attached.capacity == 7
+
+
+def test_attach_without_a_server_times_out(url):
+    """`attach` to a server that never starts ends soon after its timeout, and says that nothing answers there."""
+    call = Running(ReplayBuffer.attach, url, "b", timeout=0.5)
+    assert (call.how(), 0.5 <= call.seconds < 1.5) == (ConnectionLostError, True)
+
+
+def test_attach_outwaits_a_loading_server(binary, port, url, tmp_path):
+    """`attach` to a server that still loads its data succeeds when it has; anything else is refused until then."""
+    with EmbeddedServer(tmp_path, port=port, binary=binary), ReplayBuffer(url, "b", capacity=7) as buffer:
+        buffer.add(record(1))
+        with redis.Redis.from_url(url) as client:
+            client.mset({f"more-{n}": "x" * 1000 for n in range(200)})
+            client.bgrewriteaof()
+            wait_until(lambda: not client.info("persistence")["aof_rewrite_in_progress"], 5, "the rewrite")
+    with loading(binary, port, tmp_path):
+        with pytest.raises(redis.BusyLoadingError), redis.Redis.from_url(url) as client:
+            client.get("x")
+        with ReplayBuffer.attach(url, "b", timeout=10, poll_interval=0.1) as attached:
+            assert (attached.capacity, len(attached)) == (7, 1)
+
+
+@contextlib.contextmanager
+def loading(binary, port, directory):
+    """A server that takes a while to load what is kept in the directory, and answers LOADING meanwhile."""
+    command = [binary, "--port", str(port), "--dir", str(directory), "--appendonly", "yes", "--key-load-delay", "5000"]
+    command += ["--loading-process-events-interval-bytes", "1024", "--save", ""]
+    with tempfile.TemporaryFile() as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
+        try:
+            wait_until(lambda: is_open(port), 5, "the server to listen")
+            yield
+        finally:
+            process.kill()
+
+
+def is_open(port):
+    """Whether something listens there."""
+    with socket.socket() as tried:
+        return tried.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_attach_times_out_without_a_creator(server, name):
+    """`attach` on a server without the buffer ends at its timeout, and leaves no key."""
+    call = Running(ReplayBuffer.attach, server.target(), name, timeout=0.3)
+    assert (call.how(), 0.3 <= call.seconds < 1.3) == (ReplayTimeoutError, True)
+    assert server.client().keys() == []
+
+
+def test_attach_is_woken_by_the_creator(server, make_buffer, name):
+    """`attach` returns as soon as the buffer is created, without its poll."""
+    call = Running(ReplayBuffer.attach, server.target(), name, timeout=10, poll_interval=30)
+    client = server.client()
+    wait_until(lambda: client.pubsub_numsub(f"rr:{{{name}}}:events")[0][1], description="its subscription")
+    make_buffer(capacity=7)
+    with call.result(1) as attached:
+        assert attached.capacity == 7
+
+
+def test_attach_looks_again_once_it_listens(server, make_buffer, name, monkeypatch):
+    """A buffer that is created between the first look of `attach` and its subscription is found at once."""
+    from redis_replay._wakeup import Listener
+
+    subscribe, made = Listener._subscribe, []
+
+    def late(self, *args):
+        if not made:
+            made.append(make_buffer(capacity=7))
+        subscribe(self, *args)
+
+    monkeypatch.setattr(Listener, "_subscribe", late)
+    call = Running(ReplayBuffer.attach, server.target(), name, timeout=10, poll_interval=30)
+    with call.result(2) as attached:
+        assert attached.capacity == 7
+
+
+def test_opening_nothing_is_not_found(server, name):
+    """Without `attach` a missing buffer is an error at once."""
+    with pytest.raises(BufferNotFoundError):
+        ReplayBuffer(server.target(), name)
