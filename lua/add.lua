@@ -28,10 +28,10 @@ if again then return again end
 local why = refusal(n, schema_hash, schema, total_bytes)
 if why then return reply('add', became, why, time) end
 
-local id = redis.call('XADD', records, '0-*', 'd', ARGV[9])
-local first = follows(id, n)
+local id = redis.pcall('XADD', records, '0-*', 'd', ARGV[9])
+local first = type(id) == 'string' and follows(id, n)
 if not first then -- somebody moved the stream's last id by hand
-  redis.call('XDEL', records, id)
+  if type(id) == 'string' then redis.call('XDEL', records, id) else id = 'none' end
   return reply('add', became, damage(id), time)
 end
 leave_gap(first - 1)

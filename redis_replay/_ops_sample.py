@@ -18,9 +18,11 @@ from redis_replay.exceptions import (
     BufferDamagedError,
     BufferGoneError,
     BufferShutDownError,
+    ConnectionLostError,
     NotReadyError,
     ReplayCancelledError,
     ReplayTimeoutError,
+    ServerRefusedError,
 )
 
 TURN_SECONDS = 0.505  # a little more than TURN_US in lua/include/wake.lua
@@ -106,7 +108,7 @@ def reach(core: Core, lane: Lane, wish: Wish, deadline: float) -> Generator[Step
         final = cancelled or not wish.wait or core.clock() >= deadline
         until = min(deadline, core.clock() + (PATIENCE_SECONDS if wish.wait else CALL_SECONDS)) + GRACE_SECONDS
         if cancelled:
-            yield from _leave_cancelled(core, lane, wish, line, until)
+            yield from _leave_cancelled(core, lane, wish, line, min(until, core.clock() + GRACE_SECONDS))
         reply = yield from _attempt(core, lane, wish, line, join=listening and not final, until=until)
         if reply.word != "NOT_READY":
             _note_end(core, started, listening)
@@ -137,7 +139,10 @@ def _leave_cancelled(core: Core, lane: Lane, wish: Wish, line: _Line, until: flo
     """Leaves the line. A buffer that was shut down says so first."""
     line.placed = False
     script = scripts.wait(min_items=wish.need, take=0, **line.standing(core, join=False))
-    reply = yield from rq.request(core, lane, script, until)
+    try:
+        reply = yield from rq.request(core, lane, script, until)
+    except (ConnectionLostError, ServerRefusedError) as error:  # the lane's next request takes it out of the line
+        raise ReplayCancelledError(name=core.name, have=line.have, need=wish.need) from error
     if reply.word not in ("READY", "NOT_READY"):
         raise rq.refused(core, "wait", reply)
     raise ReplayCancelledError(name=core.name, have=int(reply.data[0]), need=wish.need)

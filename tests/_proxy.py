@@ -41,6 +41,7 @@ class Proxy:
         delay_s: how long a chunk of replies is kept before it is passed on.
         cuts: connections that a policy has cut so far.
         kept: a bytearray takes all requests from now on, and they do not arrive; None, as at first: they pass.
+        mute: replies that hold these bytes do not arrive, and their connection stays open; `muted` counts them.
     """
 
     def __init__(self, server_url: str) -> None:
@@ -51,6 +52,8 @@ class Proxy:
         self.delay_s = 0.0
         self.cuts = 0
         self.kept: bytearray | None = None
+        self.mute: bytes | None = None
+        self.muted = 0
         self._flowing = threading.Event()
         self._flowing.set()
         self._sockets: set[socket.socket] = set()
@@ -82,6 +85,9 @@ class Proxy:
             while data := source.recv(CHUNK):
                 if direction == "replies":
                     time.sleep(self.delay_s)
+                    if self.mute is not None and self.mute in data:
+                        self.muted += 1
+                        continue
                 elif self.kept is not None:
                     self.kept += data
                     continue

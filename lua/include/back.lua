@@ -10,7 +10,6 @@ local function revive(indices)
     else
       redis.call('ZADD', order, index, index)
       bump('sampleable_size', 1)
-      if settings.consume > 1 then redis.call('HSET', uses, index, settings.consume - 1) end
     end
   end
   bump('parting', -#indices)
@@ -25,9 +24,8 @@ local function go_back(lane, drawn, n)
   for i, record in ipairs(drawn) do
     local index = record[1]
     indices[i] = index
-    if record[2] then
-      if redis.call('SREM', parting, index) == 1 then consumed[#consumed + 1] = index end
-    elseif settings.consume and is_live(index) and redis.call('HINCRBY', uses, index, -1) <= 0 then
+    if record[2] and redis.call('SREM', parting, index) == 1 then consumed[#consumed + 1] = index end
+    if redis.call('HEXISTS', uses, index) == 1 and redis.call('HINCRBY', uses, index, -1) == 0 then
       redis.call('HDEL', uses, index)
     end
   end

@@ -2,10 +2,16 @@
 -- @include state
 local HOLD_US = 60 * 1000000
 
+-- A record's bytes and its uses go together.
+local function forget(indices)
+  if settings.consume and settings.consume > 1 then call_many('HDEL', uses, indices) end
+  bump('storage_size', -delete_entries(indices))
+end
+
 -- The bytes of records that have left go at once, or when the last hold on them ends (parting).
 local function drop(indices)
   if redis.call('EXISTS', held) == 0 then
-    bump('storage_size', -delete_entries(indices))
+    forget(indices)
     return
   end
   local free, kept = {}, {}
@@ -13,7 +19,7 @@ local function drop(indices)
     local list = holders and kept or free
     list[#list + 1] = indices[i]
   end
-  bump('storage_size', -delete_entries(free))
+  forget(free)
   bump('parting', call_many('SADD', parting, kept))
 end
 
@@ -45,5 +51,5 @@ local function unhold(lane, indices)
     if left == 1 then gone[#gone + 1] = ended[i] end
   end
   bump('parting', -call_many('SREM', parting, gone))
-  bump('storage_size', -delete_entries(gone))
+  forget(gone)
 end

@@ -51,7 +51,6 @@ local function unlive(indices)
   bump('sampleable_size', -#indices)
   if settings.consume then
     call_many('ZREM', order, indices)
-    if settings.consume > 1 then call_many('HDEL', uses, indices) end
     return
   end
   local members = {}

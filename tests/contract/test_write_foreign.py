@@ -118,7 +118,19 @@ def test_foreign_entries_end_no_wait(server, make_buffer, client, stream, small,
     assert buffer.local_stats.wakeups_by_poll > 2
 
 
-@pytest.mark.parametrize("moved", ["0-50", "7-0", "1798761600000-0"], ids=["within", "above", "server-time"])
+@pytest.mark.parametrize("width", [2, LARGE], ids=["small", "large"])
+@pytest.mark.parametrize("consume", [None, 1])
+def test_a_last_id_moved_a_little_leaves_a_gap(real_server, make_buffer, client, stream, width, consume):
+    """An entry that was added and deleted by hand has used its index: the next records come behind it."""
+    records, buffer = Records(width), make_buffer(sampler=Fifo(), consume_after_n_samples=consume)
+    buffer.extend(records.many(0, 3))
+    client.execute_command("XSETID", stream, "0-50")
+    assert buffer.extend(records.many(3, 6)).tolist() == [51, 52, 53]
+    assert (len(buffer), buffer.doctor().findings) == (6, ())
+    assert buffer.sample(6, return_info=True)[1].index.tolist() == [1, 2, 3, 51, 52, 53]
+
+
+@pytest.mark.parametrize("moved", ["0-5000", "7-0", "1798761600000-0"], ids=["far", "above", "server-time"])
 @pytest.mark.parametrize("held", [3, 0], ids=["with-records", "empty"])
 @pytest.mark.parametrize("width", [2, LARGE], ids=["small", "large"])
 def test_a_moved_last_id_refuses_writes(real_server, make_buffer, client, stream, moved, held, width):

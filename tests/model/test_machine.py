@@ -51,8 +51,6 @@ class Machine(RuleBasedStateMachine):
         self.model = Model(capacity, repr(sampler), consume)
         self.value = 0  # of the next record
         self.write("a", sizes)
-        stored = self.client.hget(self.lanes["lost-1"].keys.key("config"), "record_bytes")
-        self.model.fetches = int(stored) > 4096
 
     def teardown(self):
         if hasattr(self, "handles"):
@@ -73,6 +71,11 @@ class Machine(RuleBasedStateMachine):
             return None, None
         return ours, real()
 
+    def look_at_sizes(self):
+        """Whether a draw's payloads would follow it: that goes by the mean size of what was written."""
+        stored = self.client.hget(self.lanes["lost-1"].keys.key("config"), "record_bytes")
+        self.model.fetches = int(stored) > 4096
+
     @rule(who=HANDLES, sizes=st.lists(SIZES, min_size=1, max_size=10))
     def write(self, who, sizes):
         values = list(range(self.value, self.value + len(sizes)))
@@ -87,6 +90,7 @@ class Machine(RuleBasedStateMachine):
     @rule(who=HANDLES, n=st.integers(1, 7), least=LEAST)
     def sample(self, who, n, least):
         n, least = min(n, self.model.capacity), min(n, least, self.model.capacity)
+        self.look_at_sizes()
         self.model.request(who)
         ours, theirs = self.both(
             lambda: self.model.batch(n, least), lambda: self.handles[who].sample(n, True, min_items=least)
@@ -111,6 +115,7 @@ class Machine(RuleBasedStateMachine):
         """A draw; the seeds say what it gives. `lost`: the reply of the lane's request before. `again`: it is sent twice."""
         least, raw = min(n, least), self.lanes[lane]
         raw.seeds = list(seeds)
+        self.look_at_sizes()
         self.model.request(lane, undo=lost)
         reply = raw.sample(n, least, open_number=raw.number if lost else 0)
         try:
