@@ -29,7 +29,7 @@ local function damage(there)
 end
 
 local function create()
-  local fields = {'epoch', epoch, 'format', format, 'state', 'open', 'drained', '0', 'shutdowns', '0'}
+  local fields = {'epoch', epoch, 'format', format, 'state', 'open', 'drained', '0', 'shutdowns', '0', 'record_bytes', '0'}
   for i = 4, #ARGV, 3 do
     fields[#fields + 1], fields[#fields + 2] = ARGV[i], ARGV[i + 1]
   end

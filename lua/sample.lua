@@ -33,7 +33,7 @@ local SMALL = 4096 -- bytes; above it a payload costs less by XRANGE than throug
 seed_from(ARGV, 12)
 
 local function is_small()
-  return tonumber(settings.record_bytes or 0) <= SMALL
+  return tonumber(settings.record_bytes) <= SMALL
 end
 
 local function answer(became, indices, live, last, counts, payloads)

@@ -145,6 +145,8 @@ def _tensor(index: Any) -> Any:
 def indices(value: object) -> list[int]:
     """One index or many (a sequence, an array, a tensor) as ints from 1 to 2^53 - 1."""
     array = np.asarray(value)
+    if array.size == 0:  # an empty list has no dtype of its own
+        return []
     if array.dtype == object or array.dtype.kind not in "iu":
         raise ArgumentTypeError(name="index", allowed="whole numbers from 1 to 2^53 - 1", found=value)
     flat: list[int] = array.reshape(-1).tolist()
@@ -158,7 +160,8 @@ def found(core: Core, index: object, wanted: Sequence[int], payloads: Sequence[b
     for i, payload in zip(wanted, payloads, strict=True):
         if payload is None:
             raise RecordNotFoundError(name=core.name, index=i)
-    assert core.schema is not None
+    if core.schema is None:
+        raise ArgumentError(name="index", allowed="at least one, as nothing was written yet", found=index)
     stored = [p for p in payloads if p is not None]
     if np.ndim(index) == 0:  # type: ignore[arg-type]
         return _codec.decode_record(core.schema, stored[0], wanted[0])

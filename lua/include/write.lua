@@ -60,7 +60,7 @@ end
 -- The first write fixes the schema. `record_bytes` is the largest record so far: it decides how batches travel.
 local function describe(schema_hash, schema, record_bytes)
   if not settings.schema_hash then redis.call('HSET', config, 'schema_hash', schema_hash, 'schema', schema) end
-  if record_bytes > tonumber(settings.record_bytes or 0) then redis.call('HSET', config, 'record_bytes', int(record_bytes)) end
+  if record_bytes > tonumber(settings.record_bytes) then redis.call('HSET', config, 'record_bytes', int(record_bytes)) end
 end
 
 -- Counts the n newest entries of `records`, and makes room for them.
