@@ -11,7 +11,7 @@ from redis_replay._clock import monotonic
 from redis_replay._core import Core
 from redis_replay._keys import Keys
 from redis_replay._steps import Listen, Pause
-from redis_replay._sync import _Runtime
+from redis_replay._runtime import Runtime
 from redis_replay.exceptions import (
     ArgumentError,
     ArgumentTypeError,
@@ -75,7 +75,7 @@ def test_options_left_out_are_not_compared(server, make_buffer):
     """A learner that names nothing attaches to any buffer, and has its settings."""
     make_buffer(capacity=20, sampler=Fifo(), consume_after_n_samples=2)
     learner = make_buffer(attach=True)
-    assert (learner.capacity, learner._now.core.sampler, learner._now.core.consume) == (20, "Fifo()", 2)
+    assert (learner.capacity, learner._now.core.sampler, learner._now.core.consume) == (20, Fifo(), 2)
 
 
 def test_one_named_option_is_compared_alone(server, make_buffer):
@@ -157,8 +157,8 @@ def test_attach_waits_for_a_later_creator(server, make_buffer, client, name):
 def test_attach_looks_again_once_it_listens(server, make_buffer, name):
     """A buffer that is created before the subscription stands is found without a notice and without a poll."""
     core = Core(Keys(name), 30.0, None, monotonic)
-    runtime = _Runtime(Address(server.target()), core)
-    perform = runtime.perform
+    runtime = Runtime(Address(server.target()), core)
+    perform = runtime._perform
 
     def create_at_listen(step):
         if isinstance(step, Listen):
@@ -166,7 +166,7 @@ def test_attach_looks_again_once_it_listens(server, make_buffer, name):
         assert not isinstance(step, Pause)
         return perform(step)
 
-    runtime.perform = create_at_listen
+    runtime._perform = create_at_listen
     try:
         runtime.drive(admin.attach(core, {}, 20.0))
     finally:

@@ -2,7 +2,6 @@
 
 import contextlib
 import gc
-import os
 import random
 import signal
 import socket
@@ -243,7 +242,7 @@ class Interrupt:
     """Sends this process SIGINT once, after some seconds; `survive` gives what a call did about it."""
 
     def __init__(self, after):
-        self._timer = threading.Timer(after, os.kill, (os.getpid(), signal.SIGINT))
+        self._timer = threading.Timer(after, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
 
     def survive(self, call, *args, **kwargs):
         """What the call gave, or None if it was interrupted. The signal comes in here and nowhere else."""
@@ -252,7 +251,8 @@ class Interrupt:
         try:
             self._timer.start()
             result = call(*args, **kwargs)
-            threading.Event().wait(10)  # it ended first: the interrupt comes here
+            for _ in range(1000):
+                threading.Event().wait(0.01)  # it ended first: the interrupt comes here
         except KeyboardInterrupt:
             return result
         finally:
