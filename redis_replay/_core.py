@@ -74,6 +74,7 @@ class Core:
         self.packed_keys = b"".join(b"$%d\r\n%b\r\n" % (len(k), k) for k in map(_as_bytes, (len(keys.all), *keys.all)))
         self.key_count = len(keys.all)
         self.lanes: list[Lane] = []
+        self.listening = False  # whether the subscription was confirmed once
         self.epoch = ""
         self.capacity = 0
         self.sampler: Sampler = Uniform()

@@ -62,6 +62,7 @@ class _Line:
     shutdowns: int = -1
     turn: float = 0.0  # seconds until a turn ahead ends, or 0
     placed: bool = False
+    waited: bool = False
 
     def standing(self, core: Core, join: bool) -> Standing:
         """What the next script is told about the wait."""
@@ -109,19 +110,27 @@ def reach(core: Core, lane: Lane, wish: Wish, deadline: float) -> Generator[Step
         until = min(deadline, core.clock() + (PATIENCE_SECONDS if wish.wait else CALL_SECONDS)) + GRACE_SECONDS
         if cancelled:
             yield from _leave_cancelled(core, lane, wish, line, min(until, core.clock() + GRACE_SECONDS))
+        if core.listening and not (listening or final):  # the subscription stands: the first look may join at once
+            listening = yield from _listen(core, lane, deadline)
         reply = yield from _attempt(core, lane, wish, line, join=listening and not final, until=until)
         if reply.word != "NOT_READY":
-            _note_end(core, started, listening)
+            _note_end(core, started, line)
             return reply
         if final:
             raise _ended(core, wish, line)
-        if not listening:
-            core.local.waits += 1
-            yield Listen(lane.name, min(CALL_SECONDS, max(0.05, deadline - core.clock())))
-            listening = True
-            continue
-        logged = _log(core, wish, line, logged)
-        yield from _pause(core, lane, wish, line, deadline)
+        core.local.waits += not line.waited
+        line.waited = True
+        if listening:
+            logged = _log(core, wish, line, logged)
+            yield from _pause(core, lane, wish, line, deadline)
+        else:
+            listening = yield from _listen(core, lane, deadline)
+
+
+def _listen(core: Core, lane: Lane, deadline: float) -> Generator[Step, Any, bool]:
+    yield Listen(lane.name, min(CALL_SECONDS, max(0.05, deadline - core.clock())))
+    core.listening = True
+    return True
 
 
 def _attempt(core: Core, lane: Lane, wish: Wish, line: _Line, *, join: bool, until: float) -> Generator[Step, Any, Reply]:
@@ -171,8 +180,8 @@ def _pause(core: Core, lane: Lane, wish: Wish, line: _Line, deadline: float) -> 
         core.local.wakeups_by_poll += 1
 
 
-def _note_end(core: Core, started: float, waited: bool) -> None:
-    if waited:
+def _note_end(core: Core, started: float, line: _Line) -> None:
+    if line.waited:
         core.local.wait_ms.append((core.clock() - started) * 1e3)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from redis_replay._keys import Keys
-from redis_replay._lua import load
+from redis_replay._lua import header, load
 
 SECONDS = 2.0  # within which a refusal must come
 SMALL, LARGE = 2, 1500  # float32 values in a record's `x`: it goes through add.lua, or as a native XADD between the gates
@@ -95,43 +95,47 @@ class RawLane:
         self.channel = self.keys.wake(lane)
         self.seeds = [1, 2, 3, 4, 5, 6]
 
-    def __call__(self, verb, *args, number=None, open_number=0):
-        """Sends a numbered request; by default with the next number."""
-        return self.plain(verb, *self._head(number, open_number), *args)
+    def __call__(self, verb, number=None, open_number=0, epoch=None, **arguments):
+        """Sends a request with these arguments, by their names in the script's header; by default the next number."""
+        return _as_text(self.client.eval(*self.command(verb, number, open_number, epoch, **arguments)))
 
-    def plain(self, verb, *args):
-        """Sends a call that has no number."""
-        return _as_text(self.client.eval(load(verb).text, len(self.keys.all), *self.keys.all, self.epoch, *args))
-
-    def _head(self, number, open_number):
-        number = self.number + 1 if number is None else number
-        self.number = max(number, self.number)
-        return self.name, number, open_number
+    def command(self, verb, number=None, open_number=0, epoch=None, **arguments):
+        """What EVAL takes for a request."""
+        arguments |= {"epoch": epoch or self.epoch, "lane": self.name, "open_number": open_number}
+        slots = header(verb).argv
+        if any(slot.name == "number" for slot in slots):
+            arguments["number"] = self.number + 1 if number is None else number
+            self.number = max(arguments["number"], self.number)
+        values = [arguments[slot.name] for slot in slots]
+        flat = [v for value in values for v in (value if isinstance(value, list | tuple) else [value])]
+        return load(verb).text, len(self.keys.all), *self.keys.all, *flat
 
     def register(self):
-        assert self("settle", 0)[0] == "OK"
+        assert self("settle", forget=0)[0] == "OK"
         return self
 
+    def settle(self, **kwargs):
+        """An empty request, the lane's next."""
+        return self("settle", forget=0, **kwargs)
+
     def write(self, rows, **kwargs):
-        """As `extend` does: by add.lua, or by the gate where the records are large."""
+        """As `extend` does: by add.lua, or through the gate where the records are large."""
         return self.add(rows, **kwargs) if rows.largest <= 4096 else self.gate(rows, **kwargs)[0]
 
     def add(self, rows, **kwargs):
         """A write of small records."""
-        return self("add", rows.schema.hash, rows.schema.text, rows.nbytes // len(rows), *rows.payloads(), **kwargs)
+        return self("add", **about(rows), payload=rows.payloads(), **kwargs)
 
-    def gate(self, rows, number=None, open_number=0, steps=("open", "adds", "close")):
+    def gate(self, rows, steps=("open", "adds", "close"), number=None, **kwargs):
         """A write of large records: the answers of the gates that are sent, or what the server says instead."""
-        head = self._head(number, open_number)
-        about = (rows.schema.hash, rows.schema.text, rows.nbytes // len(rows), len(rows))
+        number = self.number + 1 if number is None else number
         pipeline = self.client.pipeline(transaction=True)
         for step in steps:
             if step == "adds":
                 for payload in rows.payloads():
                     pipeline.xadd(self.keys.key("inbox"), {"d": payload}, id="0-*", nomkstream=True)
             else:
-                args = (self.epoch, *head, step, *about)
-                pipeline.eval(load("gate").text, len(self.keys.all), *self.keys.all, *args)
+                pipeline.eval(*self.command("gate", number, step=step, n=len(rows), **about(rows), **kwargs))
         replies = pipeline.execute(raise_on_error=False)
         gates = [reply for reply in replies if isinstance(reply, list)]
         return [_as_text(reply) for reply in gates] or replies
@@ -139,11 +143,14 @@ class RawLane:
     def sample(self, n, need=None, *, wait=0, shutdowns=-1, **kwargs):
         """One draw, which joins the line with wait=1."""
         need = n if need is None else need
-        return self("sample", n, need, wait, 0, 1_000_000, shutdowns, self.channel, *self.seeds, **kwargs)
+        return self("sample", batch_size=n, min_items=need, seed=self.seeds, **self._standing(wait, shutdowns), **kwargs)
 
     def wait(self, need, take=0, *, wait=0, shutdowns=-1, **kwargs):
         """One look at whether enough is there."""
-        return self("wait", need, take, wait, 0, 1_000_000, shutdowns, self.channel, **kwargs)
+        return self("wait", min_items=need, take=take, **self._standing(wait, shutdowns), **kwargs)
+
+    def _standing(self, wait, shutdowns):
+        return {"wait": wait, "keep_place": 0, "poll_us": 1_000_000, "shutdowns": shutdowns, "channel": self.channel}
 
     def counters(self):
         """Every counter but the clock's, as it is stored."""
@@ -153,6 +160,13 @@ class RawLane:
     def pass_time(self, seconds):
         """Lets the buffer's own clock go forward."""
         self.client.hincrby(self.keys.key("counters"), "clock_offset", int(seconds * 1e6))
+
+
+def about(rows):
+    """What a write says about its records."""
+    sizes = [len(payload) for payload in rows.payloads()]
+    described = {"record_bytes": max(sizes), "total_bytes": sum(sizes)}
+    return described | {"schema_hash": rows.schema.hash, "schema": rows.schema.text}
 
 
 def _as_text(reply):

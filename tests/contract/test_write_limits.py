@@ -76,7 +76,7 @@ def test_an_undone_draw_counts_back_past_two_to_53(server, make_buffer, make_raw
     buffer.extend(small.many(0, 5))
     raw = make_raw()
     raw.sample(5)
-    raw("settle", 0, open_number=raw.number)
+    raw.settle(open_number=raw.number)
     counters = raw.counters()
     assert [counters[c] for c in ("consumed", "samples_returned", "sample_calls")] == [FAR + 10] * 3
 

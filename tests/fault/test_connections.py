@@ -268,6 +268,10 @@ def delays(seed):
     return lambda longest: [generator.uniform(0, longest) for _ in range(20)]
 
 
+INTERRUPTED = pytest.mark.filterwarnings("ignore:unclosed", "ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@INTERRUPTED
 def test_interrupted_waits_leave_a_right_handle(real_server, make_buffer, delays):
     """After each of 20 blocked samples that were interrupted, the handle's next calls get their own replies."""
     buffer, writer = make_buffer(capacity=1_000, **QUEUE), make_buffer(capacity=1_000, **QUEUE)
@@ -280,18 +284,20 @@ def test_interrupted_waits_leave_a_right_handle(real_server, make_buffer, delays
     assert wrong == []
 
 
+@INTERRUPTED
 def test_interrupted_writes_leave_a_right_handle(real_server, make_buffer, delays):
     """After each of 20 large writes that were interrupted, what is stored is whole, and the handle goes on."""
     buffer, writer = make_buffer(capacity=100_000), make_buffer(capacity=100_000)
     wrong = []
-    for n, delay in enumerate(delays(0.03)):
-        Interrupt(delay).survive(buffer.extend, large(400, 1_000 * n))
+    for n, delay in enumerate(delays(0.015)):
+        Interrupt(delay).survive(buffer.extend, large(150, 1_000 * n))
         index = buffer.extend(large(1, 1_000 * n + 999))
         wrong += [n] if tags(writer.get(index)) != [1_000 * n + 999] else []
     counts = {n: sum(tag // 1_000 == n for tag in stored(writer)) for n in range(20)}
-    assert (wrong, set(counts.values()) <= {1, 401}, writer.doctor().findings) == ([], True, ())
+    assert (wrong, set(counts.values()) <= {1, 151}, writer.doctor().findings) == ([], True, ())
 
 
+@INTERRUPTED
 def test_interrupted_draws_leave_a_right_handle(real_server, make_buffer, delays):
     """After each of 20 large samples that were interrupted, the next batch is its own, and no record came twice."""
     buffer, writer = make_buffer(capacity=100_000, **QUEUE), make_buffer(capacity=100_000, **QUEUE)

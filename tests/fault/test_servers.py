@@ -11,7 +11,7 @@ import threading
 import pytest
 import redis
 
-from redis_replay import ReplayBuffer, _ops_write, _requests, samplers
+from redis_replay import ReplayBuffer, _ops_sample, _ops_write, _requests, samplers
 from redis_replay.embedded import EmbeddedServer
 from redis_replay.exceptions import (
     BufferClosedError,
@@ -110,6 +110,15 @@ def test_blocked_wait_on_a_frozen_server_ends(freezer, open_buffer):
     assert (call.how(), call.seconds < 2.5) == (ConnectionLostError, True)
 
 
+def test_new_connection_to_a_frozen_server_ends(freezer, open_buffer):
+    """A wait that must connect anew to a frozen server ends within a second of its timeout, too."""
+    buffer = open_buffer(freezer.server.url, capacity=10, **QUEUE)
+    freezer.freeze()
+    Running(buffer.sample, 1, wait=True, timeout=0).error()
+    call = Running(buffer.sample, 1, wait=True, timeout=0.3)
+    assert (call.how(timeout=7), call.seconds < 1.8) == (ConnectionLostError, True)
+
+
 def test_frozen_wait_obeys_its_cancel_event(freezer, open_buffer):
     """A wait without a timeout on a frozen server ends within 2 s of its cancel_event."""
     buffer, other = (open_buffer(freezer.server.url, capacity=10, **QUEUE) for _ in range(2))
@@ -121,30 +130,43 @@ def test_frozen_wait_obeys_its_cancel_event(freezer, open_buffer):
     assert call.how(timeout=2) == ReplayCancelledError
 
 
-def test_frozen_poll_obeys_its_cancel_event(freezer, open_buffer):
-    """The same when the event is set while a poll is under way that the server does not answer."""
+@pytest.fixture
+def polling(freezer, open_buffer):
+    """A wait whose poll a frozen server does not answer: gives its handle, the call, and its cancel_event."""
     buffer, other = (open_buffer(freezer.server.url, capacity=10, poll_interval=0.05, **QUEUE) for _ in range(2))
-    event, run, polling = threading.Event(), buffer._now.connection.run, threading.Event()
+    event, polls, run = threading.Event(), threading.Event(), buffer._now.connection.run
     call = Running(buffer.sample, 1, wait=True, cancel_event=event)
     blocked(other)
     freezer.freeze()
-    buffer._now.connection.run = lambda step: [polling.set(), run(step)][1]
-    assert polling.wait(2)
+    buffer._now.connection.run = lambda step: [polls.set(), run(step)][1]
+    assert polls.wait(2)
+    yield buffer, call, event
+    freezer.thaw()
+    call.error()
+
+
+def test_frozen_poll_obeys_its_cancel_event(polling):
+    """The same when the event is set while a poll is under way that the server does not answer."""
+    _, call, event = polling
     event.set()
     assert call.how(timeout=2) == ReplayCancelledError
 
 
-def test_frozen_wait_ends_when_closed(freezer, open_buffer):
-    """Closing the handle ends a wait whose poll a frozen server does not answer, and takes 3 s at most."""
-    buffer, other = (open_buffer(freezer.server.url, capacity=10, poll_interval=0.05, **QUEUE) for _ in range(2))
-    run, polling = buffer._now.connection.run, threading.Event()
-    call = Running(buffer.sample, 1, wait=True)
-    blocked(other)
+def test_frozen_poll_ends_when_closed(polling):
+    """Closing the handle ends a wait whose poll is not answered."""
+    buffer, call, _ = polling
+    Running(buffer.close)
+    assert call.how(timeout=3) == BufferClosedError
+
+
+def test_closing_does_not_wait_for_a_frozen_server(freezer, open_buffer):
+    """`close()` of a handle whose server is frozen takes 3 s at most."""
+    buffer = open_buffer(freezer.server.url, capacity=10, **QUEUE)
+    buffer.add(record(1))
     freezer.freeze()
-    buffer._now.connection.run = lambda step: [polling.set(), run(step)][1]
-    assert polling.wait(2)
+    Running(buffer.sample, 1, wait=True, timeout=0).error()
     closing = Running(buffer.close)
-    assert (closing.error(), closing.seconds < 3, call.how(timeout=2)) == (None, True, BufferClosedError)
+    assert (closing.error(timeout=15), closing.seconds < 3) == (None, True)
 
 
 def test_write_to_a_frozen_server_is_unknown(freezer, open_buffer, monkeypatch):
@@ -159,6 +181,16 @@ def test_write_to_a_frozen_server_is_unknown(freezer, open_buffer, monkeypatch):
     freezer.thaw()
     buffer.add(record(2))
     assert [int(r["i"]) for r in buffer.records()] in ([0, 2], [0, 1, 2])
+
+
+def test_wait_outlasts_patience_and_ends(port, url, binary, open_buffer, monkeypatch):
+    """A wait without a timeout ends when its server has been away for as long as patience lasts."""
+    monkeypatch.setattr(_ops_sample, "PATIENCE_SECONDS", 0.5)
+    with EmbeddedServer(port=port, binary=binary):
+        buffer, other = (open_buffer(url, capacity=10, poll_interval=0.1, **QUEUE) for _ in range(2))
+        call = Running(buffer.sample, 1, wait=True)
+        blocked(other)
+    assert call.how(timeout=4) == ConnectionLostError
 
 
 # Restarted

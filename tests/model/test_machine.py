@@ -138,7 +138,7 @@ class Machine(RuleBasedStateMachine):
         """The lane's next request: the reply of the draw before it arrived, or it never did and the draw is undone."""
         raw = self.lanes[lane]
         self.model.settle(lane, undo=lost)
-        assert raw("settle", 0, open_number=raw.number if lost else 0)[:2] == ["OK", "applied" if lost else "-"]
+        assert raw.settle(open_number=raw.number if lost else 0)[:2] == ["OK", "applied" if lost else "-"]
 
     @precondition(lambda self: self.model.live)
     @rule(who=HANDLES, n=st.integers(1, 7), data=st.data())
