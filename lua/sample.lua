@@ -46,7 +46,10 @@ end
 -- The same number again: the same records; those that were not kept are drawn again by the same seed, and not counted.
 local function repeated(words)
   local n, live, last, indices, counts = tonumber(words[3]), words[4], words[5], {}, {}
-  for i = 6, #words do indices[i - 5] = words[i]:match('^%d+') end
+  for i = 6, #words do
+    local index, use = words[i]:match('^(%d+):?(%d*)')
+    indices[i - 5], counts[i - 5] = index, use ~= '' and use or nil
+  end
   if #indices == 0 and count('sampleable_size') >= (is_distinct() and n or 1) then indices = draw(n) end
   local payloads = is_small() and fetch(indices) or nil
   if #indices == 0 or (is_small() and not payloads) then return {'LAPSED', '-'} end

@@ -1,4 +1,4 @@
-"""The only place that asks for the time: a caller's timeout is counted by its own monotonic clock, in seconds."""
+"""The time of handles: a caller's timeout is counted by its own monotonic clock, in seconds."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""What a script's refusal means: (word) to exception. The one place where words become errors."""
+"""What a script's refusal means: word to exception, where the word and its data say it all."""
 
 from collections.abc import Callable
 

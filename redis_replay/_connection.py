@@ -1,6 +1,7 @@
 """Sends what is packed, and reads the replies. Only _wire, _wakeup and the asyncio half of this file touch a socket.
 
-Nothing is sent twice here, except a script that the server did not know. A connection with an unread reply is closed.
+Nothing that changes anything is sent twice here, except a script that the server did not know. A connection with an unread
+reply is closed.
 """
 
 import asyncio

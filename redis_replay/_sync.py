@@ -1,4 +1,4 @@
-"""ReplayBuffer: runs operations and blocks between their steps. No rule of replay, no key and no script name is here."""
+"""ReplayBuffer: names, arguments and docstrings. No rule of replay and no key is here."""
 
 from collections.abc import Iterator
 from typing import Any, Self

@@ -22,12 +22,12 @@ local function stored(of)
   return {number = tonumber(table.remove(words, 1)), verb = table.remove(words, 1), words = words}
 end
 
--- What a stored answer "OK <n> <live> <l or -> <index>[c]…" of a draw gave out: {index, consumed by it}…, and n.
+-- What a stored answer "OK <n> <live> <l or -> <index>[:<use>[c]]…" of a draw gave out: {index, consumed by it}…, and n.
 local function drawn_by(last)
   local out = {}
   if last.verb ~= 'sample' or last.words[1] ~= 'OK' then return out, nil end
   for i = 5, #last.words do
-    local index, mark = last.words[i]:match('^(%d+)(c?)$')
+    local index, mark = last.words[i]:match('^(%d+):?%d*(c?)$')
     out[#out + 1] = {index, mark == 'c'}
   end
   return out, tonumber(last.words[2])

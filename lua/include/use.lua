@@ -2,7 +2,7 @@
 -- @include request
 
 -- Counts a use of each, takes those out of the live set whose last use it was. Gives the words for the stored answer
--- (an index, with a `c` where this use consumed it), the uses, and the consumed ones.
+-- (index:use, with a `c` where this use consumed it), the uses, and the consumed ones.
 local function consume(indices)
   local counts, gone, words = {}, {}, {}
   if settings.consume > 1 then
@@ -17,7 +17,7 @@ local function consume(indices)
     local last_use = settings.consume == 1 or tonumber(counts[i]) == settings.consume
     if last_use then gone[#gone + 1] = index end
     counts[i] = counts[i] or '1'
-    words[i] = index .. (last_use and 'c' or '')
+    words[i] = index .. ':' .. counts[i] .. (last_use and 'c' or '')
   end
   unlive(gone)
   bump('consumed', #gone)

@@ -34,6 +34,7 @@ REQUESTS = {
     "wait-registering": lambda raw, **k: raw.wait(90, wait=1, **k),
     "settle": lambda raw, **k: raw.settle(**k),
 }
+REFUSED = ("add", "gate", "sample", "wait", "wait-registering")  # by a shut buffer
 EACH = pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
 CONSUMES = pytest.mark.parametrize("consume", [None, 1, 2])
 
@@ -149,14 +150,13 @@ def test_a_skipped_number_is_accepted(server, filled, make_raw, request_):
     assert raw.settle(number=49)[0] == "STALE"
 
 
-@EACH
+@pytest.mark.parametrize("request_", [REQUESTS[v] for v in REFUSED], ids=REFUSED)
 def test_a_refusal_is_an_answer_too(server, filled, client, make_raw, request_):
     """What a shut buffer refused it refuses to the same number after it was opened again."""
     raw = make_raw()
     filled.shutdown(drain=False)
     first = request_(raw)
-    if first[0] != "SHUT":
-        pytest.skip("a shut buffer lets this through")
+    assert first[0] == "SHUT"
     filled.reopen()
     with nothing_changes(client, ()):
         assert request_(raw, number=raw.number) == first
@@ -214,7 +214,7 @@ def test_the_lowest_open_number_is_enough(server, filled, make_raw):
 @pytest.mark.parametrize("width", [SMALL, LARGE], ids=["small", "large"])
 def test_an_open_write_stands(server, make_buffer, make_raw, width):
     """A write whose reply was lost is there, once."""
-    buffer, raw = make_buffer(), make_raw
+    buffer = make_buffer()
     buffer.add(Records(width).one(0))
     raw = make_raw()
     raw.write(rows(1, 4, width))

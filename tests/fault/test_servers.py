@@ -24,7 +24,7 @@ from redis_replay.exceptions import (
 )
 from tests import _server
 from tests._helpers import wait_until
-from tests._waiting import Running, blocked, record, records
+from tests._waiting import Running, blocked, open_handle, record, records
 
 pytestmark = pytest.mark.fault
 QUEUE = {"sampler": samplers.Fifo(), "consume_after_n_samples": 1}
@@ -130,32 +130,35 @@ def test_frozen_wait_obeys_its_cancel_event(freezer, open_buffer):
     assert call.how(timeout=2) == ReplayCancelledError
 
 
-@pytest.fixture
-def polling(freezer, open_buffer):
+@pytest.fixture(params=["sync", "async"])
+def polling(request, freezer, open_buffer):
     """A wait whose poll a frozen server does not answer: gives its handle, the call, and its cancel_event."""
-    buffer, other = (open_buffer(freezer.server.url, capacity=10, poll_interval=0.05, **QUEUE) for _ in range(2))
-    event, polls, run = threading.Event(), threading.Event(), buffer._now.connection.run
-    call = Running(buffer.sample, 1, wait=True, cancel_event=event)
+    other = open_buffer(freezer.server.url, capacity=10, **QUEUE)
+    handle = open_handle(request.param, None, "b", target=freezer.server.url, poll_interval=0.05)
+    event, polls, connection = threading.Event(), threading.Event(), handle.buffer._now.connection
+    call, run = handle.start("sample", batch_size=1, cancel_event=event), connection.run
     blocked(other)
     freezer.freeze()
-    buffer._now.connection.run = lambda step: [polls.set(), run(step)][1]
+    connection.run = lambda step: [polls.set(), run(step)][1]
     assert polls.wait(2)
-    yield buffer, call, event
+    yield handle, call, event
     freezer.thaw()
+    event.set()
     call.error()
+    handle.end()
 
 
 def test_frozen_poll_obeys_its_cancel_event(polling):
-    """The same when the event is set while a poll is under way that the server does not answer."""
+    """A cancel_event that is set while a poll is under way, which the server does not answer, ends the wait within 3 s."""
     _, call, event = polling
     event.set()
-    assert call.how(timeout=2) == ReplayCancelledError
+    assert call.how(timeout=3) == ReplayCancelledError
 
 
 def test_frozen_poll_ends_when_closed(polling):
     """Closing the handle ends a wait whose poll is not answered."""
-    buffer, call, _ = polling
-    Running(buffer.close)
+    handle, call, _ = polling
+    Running(handle.close)
     assert call.how(timeout=3) == BufferClosedError
 
 

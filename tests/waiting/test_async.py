@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from redis_replay import AsyncReplayBuffer, ReplayBuffer, samplers
-from redis_replay.exceptions import BufferClosedError, BufferShutDownError, ReplayError
+from redis_replay.exceptions import BufferClosedError, ReplayError
 from tests._helpers import wait_until_async
 from tests._waiting import record, records, tags
 
