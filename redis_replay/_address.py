@@ -100,13 +100,8 @@ class Address:
         """One connection of redis-py's, not opened yet."""
         return self._class(redis.connection, "")(**self.kwargs, retry=Retry(NoBackoff(), 0), retry_on_error=[])
 
-    def pool(self) -> redis.ConnectionPool:
-        """A pool of connections for one process. Nothing is ever sent again by the client library."""
-        kwargs = self.kwargs | {"retry": Retry(NoBackoff(), 0), "retry_on_error": []}
-        return redis.ConnectionPool(connection_class=self._class(redis.connection, ""), max_connections=4096, **kwargs)
-
     def async_pool(self) -> aredis.ConnectionPool:
-        """The same for asyncio."""
+        """A pool of connections for one event loop. Nothing is ever sent again by the client library."""
         kwargs = self.kwargs | {"retry": AsyncRetry(NoBackoff(), 0), "retry_on_error": []}
         kind = self._class(aredis.connection, "Async")
         if self.fake:

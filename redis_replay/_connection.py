@@ -119,7 +119,7 @@ class Connection(_Exchange):
         """Whatever goes wrong, a socket with an unread reply is closed; and where one is dead, the idle ones are, too."""
         wire = None
         try:
-            wire = self._idle.pop() if self._idle else self._open()
+            wire = self._idle.pop() if self._idle else self.open()
             result = use(wire)
         except BaseException as error:
             if wire is not None:
@@ -134,7 +134,8 @@ class Connection(_Exchange):
             self._idle.append(wire)
         return result
 
-    def _open(self) -> Wire:
+    def open(self) -> Wire:
+        """A new socket, for the caller to close."""
         connection = self.address.connection()
         return FakeWire(connection) if self.address.fake else SocketWire(connection)
 
@@ -195,7 +196,8 @@ class AsyncConnection(_Exchange):
     @staticmethod
     async def _read(connection: Any, timeout: float) -> Any:
         try:
-            return await connection.read_response(timeout=timeout)
+            async with asyncio.timeout(timeout):  # given to read_response, it would return None, and the reply unread
+                return await connection.read_response()
         except ResponseError as error:
             return error
 

@@ -41,7 +41,9 @@ class Translator:
         """An error on the way: of the connection, or of logging in."""
         text = str(error) or type(error).__name__
         if isinstance(error, r.BusyLoadingError):
-            return NotNowError(e.ServerRefusedError(address=self.address, verb=verb, reason=f"LOADING {text}"))
+            text = f"LOADING {text}"
+        if text.startswith(_LATER):
+            return NotNowError(e.ServerRefusedError(address=self.address, verb=verb, reason=text))
         if isinstance(error, _LOGIN) or "Invalid Database" in text or isinstance(error, r.ResponseError):
             return e.ServerRefusedError(address=self.address, verb=verb, reason=text)
         return LostError(e.ConnectionLostError(address=self.address, reason=text))

@@ -12,7 +12,9 @@ import redis.asyncio as aredis
 
 from redis_replay._clock import monotonic
 from redis_replay._connection import FAULTS, AsyncConnection, Connection
+from redis_replay._requests import pack
 from redis_replay._steps import EVENTS, Listen, Notice, Pause
+from redis_replay._wire import Wire
 from redis_replay.exceptions import BufferClosedError
 
 SLICE_SECONDS = 0.25  # how long a closed handle, or a program that ends, may go unnoticed
@@ -53,6 +55,10 @@ class _Boxes:
         return Notice("lost") if seen != self.generation else None
 
 
+def _message(push: list[Any] | None) -> Message | None:
+    return None if push is None else {"type": push[0].decode(), "channel": push[1], "data": push[2]}
+
+
 def _slice(until: float, cancel_event: Any) -> float:
     return max(0.0, min(until - monotonic(), SLICE_SECONDS if cancel_event is None else CANCEL_SECONDS))
 
@@ -62,8 +68,8 @@ class Listener(_Boxes):
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
-        self._client = redis.Redis(connection_pool=connection.address.pool())
-        self._pubsub: Any = None
+        self._connection = connection
+        self._pubsub: Wire | None = None
         self._turn = threading.Condition()
         self._reading = False
 
@@ -79,12 +85,11 @@ class Listener(_Boxes):
                 self._drop()
 
     def _subscribe(self, timeout: float) -> None:
-        self._pubsub = self._client.pubsub()
-        self._pubsub.subscribe(*self.channels)
-        until = monotonic() + timeout
-        for _ in self.channels:
-            if self._pubsub.get_message(timeout=max(0.0, until - monotonic())) is None:
-                raise redis.TimeoutError("the subscription was not confirmed")
+        self._pubsub = self._connection.open()
+        confirmed = self._pubsub.ask((pack(b"SUBSCRIBE", *(c.encode() for c in self.channels)),), len(self.channels), timeout)
+        for refusal in confirmed:
+            if isinstance(refusal, Exception):
+                raise refusal
         self.generation += 1
 
     def pause(self, step: Pause) -> Notice:
@@ -115,7 +120,7 @@ class Listener(_Boxes):
             if self._pubsub is None:
                 self._reopen(seconds)
             else:
-                self.put(self._pubsub.get_message(timeout=seconds))
+                self.put(_message(self._pubsub.push(seconds)))
         except FAULTS:
             self._drop()
         finally:

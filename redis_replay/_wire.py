@@ -22,6 +22,9 @@ class Wire(Protocol):
     def ask(self, packed: Sequence[bytes], count: int, timeout: float) -> list[Any]:
         """Sends, and reads `count` replies; an error is an item of the list."""
 
+    def push(self, seconds: float) -> list[Any] | None:
+        """A message of a subscription, if one comes within `seconds`."""
+
     def receive(self, packed: Sequence[bytes], step: Fetch) -> list[Any]:
         """Sends, and receives payloads without parsing."""
 
@@ -44,6 +47,12 @@ class SocketWire:
         for piece in packed:
             self._socket.sendall(piece)
 
+    def _fill(self) -> None:
+        got = self._socket.recv_into(self._buffer)
+        if not got:
+            raise RedisConnectionError("the server closed the connection")
+        self._reader.feed(self._buffer, 0, got)  # type: ignore[arg-type]
+
     def ask(self, packed: Sequence[bytes], count: int, timeout: float) -> list[Any]:
         self._send(packed, timeout)
         replies: list[Any] = []
@@ -51,11 +60,20 @@ class SocketWire:
             reply = self._reader.gets()
             if reply is not False:
                 replies.append(reply)
-            elif got := self._socket.recv_into(self._buffer):
-                self._reader.feed(self._buffer, 0, got)  # type: ignore[arg-type]
             else:
-                raise RedisConnectionError("the server closed the connection")
+                self._fill()
         return replies
+
+    def push(self, seconds: float) -> list[Any] | None:
+        message = self._reader.gets()
+        if message is False:
+            self._socket.settimeout(max(seconds, 0.001))
+            try:
+                self._fill()
+            except TimeoutError:
+                return None
+            message = self._reader.gets()
+        return message or None
 
     def receive(self, packed: Sequence[bytes], step: Fetch) -> list[Any]:
         self._send(packed, step.timeout)
@@ -80,6 +98,9 @@ class FakeWire:
             return self._connection.read_response(timeout=timeout)
         except ResponseError as error:
             return error
+
+    def push(self, seconds: float) -> list[Any] | None:
+        return self._read(5.0) if self._connection.can_read(timeout=seconds) else None
 
     def receive(self, packed: Sequence[bytes], step: Fetch) -> list[Any]:
         return _burst.payloads(self.ask(packed, len(step.indices) + 1, step.timeout))

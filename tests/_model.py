@@ -32,7 +32,7 @@ class Mrg32k3a:
         return places[:n]
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """A refusal: SHUT, or NOT_READY with have and need."""
 
 
@@ -239,7 +239,7 @@ class Model:
 
     def _refuse(self, *why):
         self._end()
-        raise Refused(*why)
+        raise RefusedError(*why)
 
     def _end(self):
         if self.state == "draining" and not self.live:

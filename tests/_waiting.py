@@ -137,6 +137,10 @@ class SyncHandle:
             return Running(self.buffer.sample, wait=True, **kwargs)
         return Running(self.buffer.wait_until_sampleable, **kwargs)
 
+    def run(self, name: str, *args: Any) -> Any:
+        """Calls a method of the handle."""
+        return getattr(self.buffer, name)(*args)
+
     def close(self) -> None:
         """Closes the handle."""
         self.buffer.close()
@@ -163,6 +167,10 @@ class AsyncHandle:
     def call(self, coroutine: Any, timeout: float = 5.0) -> Any:
         """Runs a coroutine in the handle's loop."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(timeout)
+
+    def run(self, name: str, *args: Any) -> Any:
+        """As SyncHandle.run."""
+        return self.call(getattr(self.buffer, name)(*args), 10)
 
     def start(self, way: str, **kwargs: Any) -> Running:
         """As SyncHandle.start."""

@@ -2,7 +2,6 @@
 
 import pytest
 
-from redis_replay._codec import encode_batch
 from tests._contract import LARGE, SMALL, RawLane, Records
 
 
@@ -28,9 +27,3 @@ def client(_any_server):
 def make_raw(client, name):
     """Gives `make(lane="raw")`: a registered lane on the test's buffer, for requests that the test numbers itself."""
     return lambda lane="raw": RawLane(client, name, lane).register()
-
-
-@pytest.fixture
-def encoded(records):
-    """Gives `encode(low, high)`: numbered records as the scripts take them."""
-    return lambda low, high: encode_batch(records.many(low, high), None)

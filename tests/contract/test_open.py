@@ -10,8 +10,8 @@ from redis_replay._address import Address
 from redis_replay._clock import monotonic
 from redis_replay._core import Core
 from redis_replay._keys import Keys
-from redis_replay._steps import Listen, Pause
 from redis_replay._runtime import Runtime
+from redis_replay._steps import Listen, Pause
 from redis_replay.exceptions import (
     ArgumentError,
     ArgumentTypeError,
@@ -194,7 +194,8 @@ def test_attach_to_an_existing_buffer_is_immediate(server, make_buffer, name):
 
 
 @pytest.mark.parametrize(
-    ("timeout", "kind"), [(-1, ArgumentError), (float("nan"), ArgumentError), ("1", ArgumentTypeError), (True, ArgumentTypeError)]
+    ("timeout", "kind"),
+    [(-1, ArgumentError), (float("nan"), ArgumentError), ("1", ArgumentTypeError), (True, ArgumentTypeError)],
 )
 def test_attach_refuses_a_bad_timeout(server, name, timeout, kind):
     """Negative and NaN are values, bool and text types that are not allowed."""

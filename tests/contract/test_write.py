@@ -80,8 +80,7 @@ def test_four_writers_never_pass_the_capacity(server, make_buffer, records, chun
     """As any reader sees it, the size is never above the capacity; at rest it is equal to it, and no write was lost."""
     buffer = make_buffer(capacity=300)
     writers = [
-        threading.Thread(target=lambda: [buffer.extend(records.many(0, chunk)) for _ in range(200 // chunk)])
-        for _ in range(4)
+        threading.Thread(target=lambda: [buffer.extend(records.many(0, chunk)) for _ in range(200 // chunk)]) for _ in range(4)
     ]
     for writer in writers:
         writer.start()
@@ -184,7 +183,10 @@ def test_a_record_above_64_mib_is_refused(server, make_buffer, client):
     assert f"{write.STEP_BYTES:,}" in str(caught.value)
 
 
-@pytest.mark.parametrize("empty", [[], {"i": np.zeros(0, np.int64), "x": np.zeros((0, SMALL), np.float32)}], ids=["list", "leaves"])
+NOTHING = [[], {"i": np.zeros(0, np.int64), "x": np.zeros((0, SMALL), np.float32)}]
+
+
+@pytest.mark.parametrize("empty", NOTHING, ids=["list", "leaves"])
 def test_an_empty_batch_is_refused(server, make_buffer, client, small, empty):
     """extend of nothing is a typed error, before and after the schema is known."""
     buffer = make_buffer()

@@ -15,7 +15,7 @@ from redis_replay import _ops_write, _requests, samplers
 from redis_replay.exceptions import ConnectionLostError, OutcomeUnknownError
 from tests._helpers import wait_until
 from tests._proxy import Proxy, now_and_then
-from tests._waiting import Running, blocked, record, records, tags
+from tests._waiting import Running, blocked, open_handle, record, records, tags
 
 pytestmark = pytest.mark.fault
 QUEUE = {"sampler": samplers.Fifo(), "consume_after_n_samples": 1}
@@ -171,6 +171,21 @@ def test_call_that_lost_its_connection_ends_in_time(proxy, make_buffer):
     proxy.close()
     call = Running(buffer.sample, 1, wait=True, timeout=0.3)
     assert (call.how(), call.seconds < 1.5) == (ConnectionLostError, True)
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_late_reply_is_nobodys(proxy, make_buffer, name, quick_calls, kind):
+    """A reply that comes after its call has given up is given to no other call."""
+    make_buffer(capacity=1_000)
+    handle = open_handle(kind, None, name, target=proxy.url)
+    handle.run("add", record(0))
+    proxy.hold()
+    late = Running(handle.run, "add", record(1))
+    assert late.how() == OutcomeUnknownError
+    proxy.let_go()
+    indices = [handle.run("add", record(tag)) for tag in range(2, 6)]
+    assert tags(handle.run("get", indices)) == [2, 3, 4, 5]
+    handle.end()
 
 
 # Killed connections, flushed scripts

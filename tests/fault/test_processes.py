@@ -150,8 +150,7 @@ def test_copied_handle_works_on_its_own(real_server, make_buffer, how, before):
         assert (tags(copied.get(index)), copied.wait_until_sampleable(1, timeout=5)) == ([42], True)
 
 
-@pytest.mark.parametrize("before", [unused, used, waiting])
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.parametrize(("method", "before"), [("spawn", unused), ("spawn", waiting), ("forkserver", used)])
 def test_handle_is_an_argument_of_a_process(real_server, make_buffer, method, before):
     """A handle can be handed to a spawned process, or to one of a fork server, whatever it is doing."""
     buffer, context = make_buffer(), multiprocessing.get_context(method)
@@ -229,11 +228,10 @@ def test_process_that_raises_exits(real_server, make_buffer, name, daemon):
     assert (code, soon, "RuntimeError: of the main thread" in err) == (1, True, True)
 
 
-@pytest.mark.parametrize("daemon", [True, False])
-def test_process_that_never_closes_exits(real_server, make_buffer, name, daemon):
+def test_process_that_never_closes_exits(real_server, make_buffer, name):
     """A program that ends without `close()`, with a wait running, exits by itself and in time."""
     make_buffer()
-    code, soon, _ = ended(start(real_server, name, f"block({daemon})\nprint('now', flush=True)"))
+    code, soon, _ = ended(start(real_server, name, "block(False)\nprint('now', flush=True)"))
     assert (code, soon) == (0, True)
 
 

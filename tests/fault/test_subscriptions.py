@@ -67,8 +67,10 @@ def test_lost_subscription_is_opened_by_one(real_server, make_buffer):
     gate = Gate(buffer._now.listener, "_subscribe")
     kill_subscriptions(real_server)
     assert gate.arrived.wait(5)
+    entering = Gate(buffer._now.listener, "open")
+    entering.open()
     calls.append(Running(buffer.sample, 1, wait=True))
-    wait_until(lambda: buffer.local_stats.waits == 2, description="the second wait")
+    assert entering.arrived.wait(5)
     threading.Event().wait(0.1)  # time for it to do the wrong thing
     gate.open()
     blocked(writer, 2)

@@ -15,7 +15,7 @@ from redis_replay import ReplayBuffer
 from redis_replay.exceptions import BufferShutDownError, NotReadyError, RecordNotFoundError
 from redis_replay.samplers import Fifo, Lifo, Uniform
 from tests._contract import RawLane
-from tests._model import Model, Refused
+from tests._model import Model, RefusedError
 
 NAMES = itertools.count()
 HANDLES = st.sampled_from("ab")
@@ -62,7 +62,7 @@ class Machine(RuleBasedStateMachine):
         """Runs both; both give something, or both refuse for the same reason."""
         try:
             ours = expected()
-        except Refused as refusal:
+        except RefusedError as refusal:
             with pytest.raises((BufferShutDownError, NotReadyError)) as caught:
                 real()
             theirs = caught.value
@@ -92,9 +92,7 @@ class Machine(RuleBasedStateMachine):
         n, least = min(n, self.model.capacity), min(n, least, self.model.capacity)
         self.look_at_sizes()
         self.model.request(who)
-        ours, theirs = self.both(
-            lambda: self.model.batch(n, least), lambda: self.handles[who].sample(n, True, min_items=least)
-        )
+        ours, theirs = self.both(lambda: self.model.batch(n, least), lambda: self.handles[who].sample(n, True, min_items=least))
         if ours is None:
             return
         batch, info = theirs
@@ -120,7 +118,7 @@ class Machine(RuleBasedStateMachine):
         reply = raw.sample(n, least, open_number=raw.number if lost else 0)
         try:
             given = self.model.batch(n, least)
-        except Refused as refusal:
+        except RefusedError as refusal:
             data = () if reply[0] == "SHUT" else (int(reply[2]), int(reply[3]))
             assert (reply[0], *data) == refusal.args
             return
@@ -232,7 +230,7 @@ def run(server, examples, steps):
 
 def test_a_history_equals_the_models(real_server):
     """On a real server the buffer and its model agree after every step of random histories."""
-    run(real_server, examples=100, steps=50)
+    run(real_server, examples=60, steps=50)
 
 
 @pytest.mark.parametrize("server", ["fakeredis"], indirect=True)

@@ -92,14 +92,14 @@ async def abandoned(call, steps):
 async def test_cancelled_draws_lose_no_record(server, make_async_buffer, make, wait):
     """Draws cancelled after 0, 1, 2, … turns of the loop, in every phase there is, lose no record and double none."""
     buffer = make_async_buffer(capacity=1000, **QUEUE)
-    await buffer.extend(make(400))
+    await buffer.extend(make(240))
     got = []
-    for steps in range(100):
+    for steps in range(60):
         batch = await abandoned(buffer.sample(2, wait=wait, timeout=5), steps)
         got += tags(batch) if batch else []
     while rest := await buffer.sampleable_size:
         got += tags(await buffer.sample(min(rest, 50), wait=True, timeout=2))
-    assert sorted(got) == list(range(400))
+    assert sorted(got) == list(range(240))
 
 
 async def test_cancelled_draws_lose_no_record_by_time(real_server, make_async_buffer, seed):
@@ -107,7 +107,7 @@ async def test_cancelled_draws_lose_no_record_by_time(real_server, make_async_bu
     buffer, generator = make_async_buffer(capacity=1000, **QUEUE), random.Random(seed)
     await buffer.extend(large(400))
     got = []
-    for _ in range(150):
+    for _ in range(100):
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(generator.uniform(0, 0.004)):
                 got += tags(await buffer.sample(2, wait=True))

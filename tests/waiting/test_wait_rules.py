@@ -131,7 +131,7 @@ def test_bad_timeout_of_attach_is_refused(queue, name, timeout):
 
 
 @pytest.mark.parametrize("timeout", [0, 0.05, 0.3])
-def test_timeout_is_kept(queue, timeout):
+def test_wait_keeps_its_own_timeout(queue, timeout):
     """A wait ends at its timeout: not before it, and soon after."""
     call = Running(queue.sample, 1, wait=True, timeout=timeout)
     assert (call.how(), timeout <= call.seconds < timeout + 0.5) == (ReplayTimeoutError, True)
