@@ -7,11 +7,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: help demo test lint types wheel bench clean $(VENV)
+.PHONY: help demo test slow lint types wheel bench clean $(VENV)
 .DELETE_ON_ERROR:
 
 help:
-	@echo 'make demo | test | lint | types | wheel | bench | clean'
+	@echo 'make demo | test | slow | lint | types | wheel | bench | clean'
 
 $(VENV): $(VENV)/.installed
 
@@ -29,7 +29,10 @@ demo: $(VENV)
 	@if [ -t 1 ]; then $(BIN)/redis-replay demo $(ARGS); else $(BIN)/redis-replay demo --headless $(ARGS); fi
 
 test: $(VENV)
-	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not slow' $(ARGS)
+
+slow: $(VENV)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow $(ARGS)
 
 lint: $(VENV)
 	$(BIN)/ruff check .

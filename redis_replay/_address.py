@@ -98,7 +98,8 @@ class Address:
 
     def connection(self) -> Any:
         """One connection of redis-py's, not opened yet."""
-        return self._class(redis.connection, "")(**self.kwargs, retry=Retry(NoBackoff(), 0), retry_on_error=[])
+        kwargs = self.kwargs | {"socket_timeout": CONNECT_SECONDS}  # for logging in; each call brings its own
+        return self._class(redis.connection, "")(**kwargs, retry=Retry(NoBackoff(), 0), retry_on_error=[])
 
     def async_pool(self) -> aredis.ConnectionPool:
         """A pool of connections for one event loop. Nothing is ever sent again by the client library."""

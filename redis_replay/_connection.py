@@ -176,7 +176,8 @@ class AsyncConnection(_Exchange):
         task = asyncio.current_task()
         cancels = task.cancelling() if task else 0
         try:
-            connection = await self.pool.get_connection()
+            async with asyncio.timeout(timeout):
+                connection = await self.pool.get_connection()
         except FAULTS as error:
             raise self.faults.fault(verb, error) from error
         try:

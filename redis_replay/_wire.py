@@ -87,6 +87,7 @@ class FakeWire:
     """A connection to a fakeredis, which has no socket."""
 
     def __init__(self, connection: Any) -> None:
+        connection.connect()  # not by its first command: that leaves it unable to tell whether something can be read
         self._connection = connection
 
     def ask(self, packed: Sequence[bytes], count: int, timeout: float) -> list[Any]:

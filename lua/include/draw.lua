@@ -15,10 +15,11 @@ local function different_ranks(n, size)
 end
 
 function samplers.Uniform(n, distinct)
-  local size, out = count('sampleable_size'), {}
-  local ranks = distinct and different_ranks(n, size) or nil
-  for i = 1, n do out[i] = live_at(ranks and ranks[i] or random_below(size)) end
-  return out
+  local size = count('sampleable_size')
+  if distinct then return live_of(different_ranks(n, size)) end
+  local ranks = {}
+  for i = 1, n do ranks[i] = random_below(size) end
+  return live_of(ranks)
 end
 
 function samplers.Fifo(n)

@@ -17,17 +17,23 @@ local function live_at(r)
   return int(low)
 end
 
+-- The live indices of many ranks. A range without holes, the common case, needs no look at the server for each.
+local function live_of(ranks)
+  local out = {}
+  local plain = not settings.consume and redis.call('EXISTS', holes) == 0
+  local first = count('first')
+  for i, r in ipairs(ranks) do out[i] = plain and int(first + r) or live_at(r) end
+  return out
+end
+
 -- n live indices from the oldest (step 1) or from the newest (step -1).
 local function live_end(n, step)
   if settings.consume then
     return redis.call(step > 0 and 'ZRANGE' or 'ZREVRANGE', order, 0, n - 1)
   end
-  local out, free = {}, redis.call('EXISTS', holes) == 0
-  local start = free and count(step > 0 and 'first' or 'last') or (step > 0 and 0 or count('sampleable_size') - 1)
-  for i = 0, n - 1 do
-    out[i + 1] = free and int(start + i * step) or live_at(start + i * step)
-  end
-  return out
+  local ranks, start = {}, step > 0 and 0 or count('sampleable_size') - 1
+  for i = 0, n - 1 do ranks[i + 1] = start + i * step end
+  return live_of(ranks)
 end
 
 local function is_live(index)

@@ -224,10 +224,9 @@ def test_a_forgotten_lane_leaves_the_line(consuming, make_raw):
 
 
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
-@pytest.mark.parametrize("consume", [None, 1])
-def test_a_handle_outlives_its_lane(server, make_buffer, make_raw, records, use, consume):
+def test_a_handle_outlives_its_lane(server, make_buffer, make_raw, records, use):
     """After an hour of silence a handle registers anew, and no call notices."""
-    buffer = make_buffer(consume_after_n_samples=consume)
+    buffer = make_buffer()
     buffer.extend(records.many(0, 5))
     buffer.can_sample(1)
     raw = make_raw()

@@ -209,15 +209,15 @@ USES = {
 
 @pytest.mark.parametrize("use", [use for what, use in USES.items() if what != "delete"], ids=[u for u in USES if u != "delete"])
 @pytest.mark.parametrize("anew", [False, True], ids=["deleted", "created-anew"])
-def test_a_deleted_buffer_is_gone_for_all(server, make_buffer, client, records, use, anew):
+def test_a_deleted_buffer_is_gone_for_all(server, make_buffer, client, small, use, anew):
     """Every call of another handle says so, and touches nothing of a buffer that has its name now."""
     buffer, other = make_buffer(), make_buffer(attach=True)
-    buffer.extend(records.many(0, 3))
+    buffer.extend(small.many(0, 3))
     buffer.delete()
     if anew:
-        make_buffer().extend(records.many(10, 13))
+        make_buffer().extend(small.many(10, 13))
     with nothing_changes(client, ()), refused(BufferGoneError):
-        use(other, records)
+        use(other, small)
 
 
 def test_deleting_a_gone_buffer_touches_nothing(server, make_buffer, client, small):

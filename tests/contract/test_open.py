@@ -193,6 +193,7 @@ def test_attach_to_an_existing_buffer_is_immediate(server, make_buffer, name):
         assert handle.capacity == 9
 
 
+@pytest.mark.parametrize("server", ["fakeredis"], indirect=True)  # judged before a server is asked
 @pytest.mark.parametrize(
     ("timeout", "kind"),
     [(-1, ArgumentError), (float("nan"), ArgumentError), ("1", ArgumentTypeError), (True, ArgumentTypeError)],
@@ -270,6 +271,7 @@ BAD_OPTIONS = [
 ]
 
 
+@pytest.mark.parametrize("server", ["fakeredis"], indirect=True)  # judged before a server is asked
 @pytest.mark.parametrize(("options", "kind"), BAD_OPTIONS, ids=[f"{k}={v!r:.12}" for o, _ in BAD_OPTIONS for k, v in o.items()])
 def test_a_bad_option_is_refused_by_name(server, client, name, options, kind):
     """The error names the option, what is allowed and what was given; no key appears."""

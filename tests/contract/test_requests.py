@@ -92,8 +92,7 @@ def test_a_repeated_draw_goes_by_what_was_given(server, make_buffer, make_raw, c
 
 
 @EACH
-@CONSUMES
-def test_a_lower_number_is_stale(server, filled, client, make_raw, request_, consume):
+def test_a_lower_number_is_stale(server, filled, client, make_raw, request_):
     """A late copy of a request, after a later one has come, is refused and changes nothing."""
     raw = make_raw()
     raw.settle(number=7)
@@ -173,8 +172,7 @@ def test_lanes_number_for_themselves(server, filled, make_raw):
 
 
 @EACH
-@CONSUMES
-def test_an_open_number_that_arrived_was_applied(server, filled, make_raw, request_, consume):
+def test_an_open_number_that_arrived_was_applied(server, filled, make_raw, request_):
     """The lane's next request names it, and is told so."""
     raw = make_raw()
     request_(raw)
@@ -182,8 +180,7 @@ def test_an_open_number_that_arrived_was_applied(server, filled, make_raw, reque
 
 
 @EACH
-@CONSUMES
-def test_an_open_number_that_never_came_is_dead(server, filled, client, make_raw, request_, consume):
+def test_an_open_number_that_never_came_is_dead(server, filled, client, make_raw, request_):
     """The next request is told `never`, and the late copy changes nothing."""
     raw = make_raw()
     assert raw.settle(number=9, open_number=8)[:2] == ["OK", "never"]

@@ -78,6 +78,7 @@ def test_get_of_nothing_before_the_first_write(server, make_buffer):
         make_buffer().get([])
 
 
+@pytest.mark.parametrize("server", ["fakeredis"], indirect=True)  # judged before a server is asked
 @pytest.mark.parametrize("verb", ["get", "remove"])
 @pytest.mark.parametrize(
     ("index", "kind"),

@@ -111,12 +111,12 @@ def test_blocked_wait_on_a_frozen_server_ends(freezer, open_buffer):
 
 
 def test_new_connection_to_a_frozen_server_ends(freezer, open_buffer):
-    """A wait that must connect anew to a frozen server ends within a second of its timeout, too."""
+    """A wait that must connect anew to a frozen server ends soon after its timeout: connecting is given up after 1 s."""
     buffer = open_buffer(freezer.server.url, capacity=10, **QUEUE)
     freezer.freeze()
     Running(buffer.sample, 1, wait=True, timeout=0).error()
     call = Running(buffer.sample, 1, wait=True, timeout=0.3)
-    assert (call.how(timeout=7), call.seconds < 1.8) == (ConnectionLostError, True)
+    assert (call.how(timeout=7), call.seconds < 2.8) == (ConnectionLostError, True)
 
 
 def test_frozen_wait_obeys_its_cancel_event(freezer, open_buffer):
