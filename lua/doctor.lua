@@ -19,7 +19,7 @@ end
 fact('xlen', redis.call('XLEN', records))
 fact('inbox', redis.call('EXISTS', inbox))
 fact('order', redis.call('ZCARD', order))
-fact('holes', redis.call('ZCOUNT', holes, redis.call('HGET', counters, 'first'), '+inf'))
+fact('holes', redis.call('ZCOUNT', holes, redis.call('HGET', counters, 'first') or '-inf', '+inf'))
 fact('parting_size', redis.call('SCARD', parting))
 fact('held', redis.call('HLEN', held))
 fact('lanes', redis.call('ZCARD', lanes))

@@ -14,7 +14,8 @@
 -- ARGV[12..17] seed      int    six seeds of 32 bits
 -- Returns  each after the word what became of open_number: applied, never or -
 --   OK n live schema_hash flags indices uses payload…   n indices and their hand-outs (empty: not counted), each a text with
---                                     spaces; flags: p payloads follow, l the last of a draining buffer, - not
+--                                     spaces; flags: p payloads follow (else the bytes of the largest record so far),
+--                                     l the last of a draining buffer, - not
 --   NOT_READY have need shutdowns turn_us    turn_us: when a turn ahead ends, or 0
 --   TOO_LARGE n record_bytes limit    the batch would be above the limit, in bytes
 --   SHUT                              the buffer is shut, or was since the wait began
@@ -39,7 +40,7 @@ end
 local function answer(became, indices, live, last, counts, payloads)
   local out = {'OK', became, int(#indices), live, settings.schema_hash, (payloads and 'p' or '') .. last,
                table.concat(indices, ' '), table.concat(counts, ' ')}
-  for _, payload in ipairs(payloads or {}) do out[#out + 1] = payload end
+  for _, payload in ipairs(payloads or {settings.record_bytes}) do out[#out + 1] = payload end
   return out
 end
 
@@ -69,8 +70,11 @@ local have = available(line, lane, wish.take)
 if have < needed(min_items) then return reply('sample', became, not_ready(line, lane, have, wish, time), time) end
 
 local n = is_distinct() and math.min(batch_size, have) or batch_size
-local mean = math.ceil(settings.bytes_total / settings.records_total)
-if n * mean > MAX_BATCH then return done({'TOO_LARGE', int(n), int(mean), int(MAX_BATCH)}) end
+-- Records of one size are known to be too much; others are fetched in bursts, whatever they come to.
+local bytes = tonumber(settings.record_bytes)
+if settings.bytes_total / settings.records_total >= bytes and n * bytes > MAX_BATCH then
+  return done({'TOO_LARGE', int(n), settings.record_bytes, int(MAX_BATCH)})
+end
 local indices, payloads, lost = draw(n), nil, nil
 if is_small() then payloads, lost = fetch(indices) end
 if lost then return done({'DAMAGED', records, 'has_no_entry_0-' .. lost, 'one_for_each_live_record'}) end

@@ -47,7 +47,7 @@ class Address:
             ArgumentTypeError: it is none of these.
         """
         self.url = target if isinstance(target, str) else getattr(target, "url", None)
-        if self.url is not None:
+        if isinstance(self.url, str):
             self._from_url(self.url)
         elif isinstance(target, (redis.Redis, aredis.Redis)):
             self._from_client(target)
@@ -96,10 +96,10 @@ class Address:
     def __deepcopy__(self, memo: dict[int, Any]) -> "Address":
         return self
 
-    def connection(self) -> Any:
-        """One connection of redis-py's, not opened yet."""
-        kwargs = self.kwargs | {"socket_timeout": CONNECT_SECONDS}  # for logging in; each call brings its own
-        return self._class(redis.connection, "")(**kwargs, retry=Retry(NoBackoff(), 0), retry_on_error=[])
+    def connection(self, timeout: float) -> Any:
+        """One connection of redis-py's, not opened yet; its login ends within `timeout`."""
+        limits = {"socket_timeout": timeout, "socket_connect_timeout": min(timeout, CONNECT_SECONDS)}
+        return self._class(redis.connection, "")(**(self.kwargs | limits), retry=Retry(NoBackoff(), 0), retry_on_error=[])
 
     def async_pool(self) -> aredis.ConnectionPool:
         """A pool of connections for one event loop. Nothing is ever sent again by the client library."""

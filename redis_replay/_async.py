@@ -112,7 +112,7 @@ class AsyncReplayBuffer:
         return int(await self._run(write.remove, h.indices(index)))
 
     async def empty(self, empty_write_count: bool = True) -> None:
-        await self._run(write.change, scripts.empty(reset=bool(empty_write_count)))
+        await self._run(write.change, scripts.empty(reset=opt.flag("empty_write_count", empty_write_count)))
 
     # Drawing and waiting
 
@@ -122,8 +122,8 @@ class AsyncReplayBuffer:
     ) -> Any:  # fmt: skip
         core = (await self._runtime()).core
         wish = h.draw_wish(core, self._setup.batch_size, batch_size, min_items, wait, timeout, cancel_event)
-        drawn = await self._run(draw.sample, wish, timeout=wish.timeout if wait else CALL_SECONDS)
-        return h.decode(core, drawn, return_info)
+        decode = h.decoder(return_info)
+        return await self._run(draw.sample, wish, decode, timeout=wish.timeout if wish.wait else CALL_SECONDS)
 
     async def wait_until_sampleable(
         self, min_items: int | None = None, timeout: float | None = None, cancel_event: Any = None
@@ -200,7 +200,7 @@ class AsyncReplayBuffer:
     # Ends of life
 
     async def shutdown(self, drain: bool = True) -> None:
-        await self._run(write.change, scripts.shutdown(drain=bool(drain)))
+        await self._run(write.change, scripts.shutdown(drain=opt.flag("drain", drain)))
 
     async def reopen(self) -> None:
         await self._run(write.change, scripts.reopen())

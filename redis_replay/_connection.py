@@ -107,19 +107,19 @@ class Connection(_Exchange):
         packed = (_burst.request(step),)
         if step.size is not None:
             try:
-                return self._with_wire("XRANGE", lambda wire: wire.receive(packed, step))
+                return self._with_wire("XRANGE", step.timeout, lambda wire: wire.receive(packed, step))
             except _burst.IrregularError:
                 pass
         return _burst.payloads(self._ask("XRANGE", packed, len(step.indices) + 1, step.timeout))
 
     def _ask(self, verb: str, packed: Sequence[bytes], count: int, timeout: float) -> list[Any]:
-        return self.translate(verb, self._with_wire(verb, lambda wire: wire.ask(packed, count, timeout)))
+        return self.translate(verb, self._with_wire(verb, timeout, lambda wire: wire.ask(packed, count, timeout)))
 
-    def _with_wire(self, verb: str, use: Callable[[Wire], list[Any]]) -> list[Any]:
+    def _with_wire(self, verb: str, timeout: float, use: Callable[[Wire], list[Any]]) -> list[Any]:
         """Whatever goes wrong, a socket with an unread reply is closed; and where one is dead, the idle ones are, too."""
         wire = None
         try:
-            wire = self._idle.pop() if self._idle else self.open()
+            wire = self._idle_wire() or self.open(timeout)
             result = use(wire)
         except BaseException as error:
             if wire is not None:
@@ -134,14 +134,20 @@ class Connection(_Exchange):
             self._idle.append(wire)
         return result
 
-    def open(self) -> Wire:
-        """A new socket, for the caller to close."""
-        connection = self.address.connection()
+    def open(self, timeout: float) -> Wire:
+        """A new socket, logged in within `timeout`, for the caller to close."""
+        connection = self.address.connection(timeout)
         return FakeWire(connection) if self.address.fake else SocketWire(connection)
 
+    def _idle_wire(self) -> Wire | None:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return None
+
     def _close_idle(self) -> None:
-        while self._idle:
-            self._idle.pop().close()
+        while (wire := self._idle_wire()) is not None:
+            wire.close()
 
     def close(self) -> None:
         """Closes every socket."""

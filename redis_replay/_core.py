@@ -3,6 +3,7 @@
 import logging
 import random
 import secrets
+import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ def _as_bytes(value: object) -> bytes:
     return str(value).encode()
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Lane:
     """A call slot with at most one open request: a random name and a running number."""
 
@@ -73,7 +74,9 @@ class Core:
         self.local = LocalStats()
         self.packed_keys = b"".join(b"$%d\r\n%b\r\n" % (len(k), k) for k in map(_as_bytes, (len(keys.all), *keys.all)))
         self.key_count = len(keys.all)
-        self.lanes: list[Lane] = []
+        self.lanes: list[Lane] = []  # idle ones
+        self._all: weakref.WeakSet[Lane] = weakref.WeakSet()
+        self.closed = False
         self.listening = False  # whether the subscription was confirmed once
         self.epoch = ""
         self.capacity = 0
@@ -112,19 +115,28 @@ class Core:
         """Six seeds for a draw, as the script wants them."""
         return [self.random.randrange(1, M1 if i < 3 else M2) for i in range(6)]
 
-    def take_lane(self) -> Lane:
-        """The lane on top of the stack, or a new one."""
+    def take_lane(self) -> Lane | None:
+        """The lane on top of the stack, or a new one; None where LANES are in use.
+
+        One that an interrupt let go of is collected, and counts no more: there is no lock and no count to get wrong.
+        """
         try:
             return self.lanes.pop()
         except IndexError:
-            return Lane()
+            if len(self._all) >= LANES:
+                return None
+        lane = Lane()
+        self._all.add(lane)
+        return lane
+
+    @property
+    def idle(self) -> bool:
+        """Whether every lane is back."""
+        return len(self.lanes) >= len(self._all)
 
     def put_lane(self, lane: Lane) -> None:
         """Back on the stack. Those with an open number lie on top, so that the next call settles them."""
         if lane.open_number:
             self.lanes.append(lane)
         else:
-            at = len(self.lanes)
-            while at and self.lanes[at - 1].open_number:
-                at -= 1
-            self.lanes.insert(at, lane)
+            self.lanes.insert(sum(not other.open_number for other in tuple(self.lanes)), lane)

@@ -1,6 +1,6 @@
 """What the sync and the async handle share: arguments checked, wishes made, batches decoded. No I/O."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,8 +58,8 @@ def mode(options: dict[str, Any], fresh: bool) -> str:
         ArgumentError: fresh=True without a capacity.
     """
     if options["capacity"] is not opt.UNSET:
-        return "fresh" if fresh else "create"
-    if fresh:
+        return "fresh" if opt.flag("fresh", fresh) else "create"
+    if opt.flag("fresh", fresh):
         raise ArgumentError(name="capacity", allowed="given with fresh=True", found=None)
     return "attach"
 
@@ -107,7 +107,7 @@ def draw_wish(
     """The wish of `sample`."""
     limit, checked = opt.seconds("timeout", timeout), opt.cancel(event)
     n, least = sizes(core, default, batch_size, min_items)
-    return _ops_sample.sample_wish(n, least, wait=bool(wait), timeout=limit, cancel_event=checked)
+    return _ops_sample.sample_wish(n, least, wait=opt.flag("wait", wait), timeout=limit, cancel_event=checked)
 
 
 def wait_wish(core: Core, default: int | None, min_items: object, timeout: object, event: object) -> _ops_sample.Wish:
@@ -123,17 +123,22 @@ def can_wish(core: Core, default: int | None, n: object) -> _ops_sample.Wish:
     return _ops_sample.wait_wish(need, need if core.consume else 0, wait=False)
 
 
-def decode(core: Core, drawn: Drawn, return_info: bool) -> Any:
-    """A batch as the caller gets it."""
+def decoder(return_info: object) -> Callable[[Core, Drawn], Any]:
+    """What makes a batch, as the caller gets it, of what was drawn."""
+    return _with_info if opt.flag("return_info", return_info) else _decode
+
+
+def _decode(core: Core, drawn: Drawn) -> Any:
     assert core.schema is not None
     data = _codec.decode_batch(core.schema, drawn.payloads, drawn.index.tolist())
     if core.schema.root == "tensordict":
         data.set("index", _tensor(drawn.index))
-    if not return_info:
-        return data
-    n = len(drawn.index)
-    probability = core.sampler.probability(drawn.live)
-    return data, SampleInfo(drawn.index, np.full(n, probability), drawn.times_sampled, drawn.last)
+    return data
+
+
+def _with_info(core: Core, drawn: Drawn) -> tuple[Any, SampleInfo]:
+    probability = np.full(len(drawn.index), core.sampler.probability(drawn.live))
+    return _decode(core, drawn), SampleInfo(drawn.index, probability, drawn.times_sampled, drawn.last)
 
 
 def _tensor(index: Any) -> Any:

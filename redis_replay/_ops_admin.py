@@ -15,6 +15,7 @@ from redis_replay.exceptions import (
     ConfigMismatchError,
     ConnectionLostError,
     FormatError,
+    OutOfMemoryError,
     ReplayTimeoutError,
     ServerRefusedError,
     ServerTooOldError,
@@ -53,7 +54,7 @@ def _probe(core: Core, until: float) -> Generator[Step, Any, None]:
     refusal = (yield from rq.deliver_once(core, step, until))[0]
     if isinstance(refusal, ServerRefusedError) and ("ID" in refusal.reason or "arguments" in refusal.reason):
         raise ServerTooOldError(address=refusal.address, found=refusal.reason, need=NEED)
-    if isinstance(refusal, Exception):
+    if isinstance(refusal, Exception) and not isinstance(refusal, OutOfMemoryError):  # who reads needs no memory
         raise refusal
 
 

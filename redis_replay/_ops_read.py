@@ -47,11 +47,10 @@ def stats(core: Core) -> Generator[Step, Any, dict[str, int | float | str | bool
 
 
 def get(core: Core, indices: list[int]) -> Generator[Step, Any, list[bytes | None]]:
-    """The payloads of records by index; None where there is no record."""
-    step = max(1, min(MAX_ENDS, PAGE_BYTES // max(1, core.record_bytes or 4096)))
+    """The payloads of records by index; None where there is no record. The script answers for as many as are not too much."""
     out: list[bytes | None] = []
-    for low in range(0, len(indices), step):
-        reply = yield from rq.ask(core, scripts.get(index=indices[low : low + step]))
+    while len(out) < len(indices):
+        reply = yield from rq.ask(core, scripts.get(index=indices[len(out) : len(out) + MAX_ENDS]))
         if any(payload is not None for payload in reply.data[1:]):
             yield from stored_schema(core, reply.data[0].decode())
         out += reply.data[1:]
@@ -60,8 +59,7 @@ def get(core: Core, indices: list[int]) -> Generator[Step, Any, list[bytes | Non
 
 def page(core: Core, after: int) -> Generator[Step, Any, tuple[int, list[int], list[bytes]]]:
     """A page of stored records behind index `after`. Gives where the next starts (0 at the end), indices, payloads."""
-    size = max(1, min(PAGE_RECORDS, PAGE_BYTES // max(1, core.record_bytes or 4096)))
-    reply = yield from rq.ask(core, scripts.page(after=after, page_size=size))
+    reply = yield from rq.ask(core, scripts.page(after=after, page_size=PAGE_RECORDS))
     indices, payloads = [int(i) for i in reply.data[2::2]], list(reply.data[3::2])
     if indices:
         yield from stored_schema(core, reply.data[0].decode())

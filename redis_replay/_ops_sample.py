@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypedDict
 
 import numpy as np
@@ -15,12 +16,14 @@ from redis_replay._scripts import Script
 from redis_replay._steps import Fetch, Listen, Notice, Pause, Step
 from redis_replay._types import Drawn, Reply
 from redis_replay.exceptions import (
+    BufferClosedError,
     BufferDamagedError,
     BufferGoneError,
     BufferShutDownError,
     ConnectionLostError,
     NotReadyError,
     ReplayCancelledError,
+    ReplayError,
     ReplayTimeoutError,
     ServerRefusedError,
 )
@@ -72,31 +75,29 @@ class _Line:
         )  # fmt: skip
 
 
-def sample(core: Core, lane: Lane, wish: Wish) -> Generator[Step, Any, Drawn]:
-    """A batch, reserved and fetched.
+def sample(core: Core, lane: Lane, wish: Wish, decode: Callable[[Core, Drawn], Any]) -> Generator[Step, Any, Any]:
+    """A batch, reserved, fetched and decoded. Whatever happens before it is the caller's, it goes back.
 
     Raises:
         NotReadyError, ReplayTimeoutError, ReplayCancelledError, BufferShutDownError, BufferGoneError, ArgumentError.
     """
     deadline = core.clock() + wish.timeout
-    for _ in range(TRIES):
-        reply = yield from reach(core, lane, wish, deadline)
-        try:
-            drawn = yield from _collect(core, lane, reply) if reply.word == "OK" else _nothing()
-        except BaseException:
-            lane.open_number = lane.number  # interrupted before the batch was the caller's: it goes back
-            raise
-        if drawn is not None:
-            return drawn
-        lane.open_number = lane.number  # what was drawn in vain goes back with the next request
+    drew = False
+    try:
+        for _ in range(TRIES):
+            reply = yield from reach(core, lane, wish, deadline)
+            drew = True
+            drawn = (yield from _collect(core, lane, reply)) if reply.word == "OK" else None
+            if drawn is not None:
+                return decode(core, drawn)
+            lane.open_number = lane.number  # what was drawn in vain goes back with the next request
+    except BaseException as error:
+        if drew or not isinstance(error, ReplayError):
+            lane.open_number = lane.open_number or lane.number
+        raise
     raise BufferDamagedError(
         name=core.name, key=core.keys.key("records"), found="lacks records that were drawn", expected="their entries"
     )
-
-
-def _nothing() -> Generator[Step, Any, None]:
-    return None
-    yield
 
 
 def reach(core: Core, lane: Lane, wish: Wish, deadline: float) -> Generator[Step, Any, Reply]:
@@ -135,13 +136,31 @@ def _listen(core: Core, lane: Lane, deadline: float) -> Generator[Step, Any, boo
 
 def _attempt(core: Core, lane: Lane, wish: Wish, line: _Line, *, join: bool, until: float) -> Generator[Step, Any, Reply]:
     script = wish.script(line.standing(core, join), core.seeds)
-    reply: Reply = yield from rq.request(core, lane, script, until)
+    try:
+        reply: Reply = yield from rq.request(
+            core, lane, script, until, stop=partial(_stopped, core, wish) if wish.wait else None
+        )
+    except (ConnectionLostError, ServerRefusedError) as error:
+        raise _why(core, wish, line, error) from error
     if reply.word == "NOT_READY":
         have, _, shutdowns, turn = map(int, reply.data[:4])
         line.have, line.shutdowns, line.turn, line.placed = have, shutdowns, turn / 1e6, join
     elif reply.word not in ("OK", "READY", "LAPSED"):
         raise rq.refused(core, script.verb, reply)
     return reply
+
+
+def _stopped(core: Core, wish: Wish) -> bool:
+    return core.closed or (wish.cancel_event is not None and wish.cancel_event.is_set())
+
+
+def _why(core: Core, wish: Wish, line: _Line, error: Exception) -> Exception:
+    """Why a call that got no answer ends. Its open number goes with the lane's next request."""
+    if core.closed:
+        return BufferClosedError(name=core.name)
+    if wish.wait and _stopped(core, wish):
+        return ReplayCancelledError(name=core.name, have=line.have, need=wish.need)
+    return error
 
 
 def _leave_cancelled(core: Core, lane: Lane, wish: Wish, line: _Line, until: float) -> Generator[Step, Any, None]:
@@ -198,7 +217,10 @@ def _collect(core: Core, lane: Lane, reply: Reply) -> Generator[Step, Any, Drawn
     yield from stored_schema(core, schema_hash)
     index = np.array(indices.split(), np.int64)
     counted = np.array(uses.split(), np.int64) if uses else None
-    payloads = reply.data[6:] if "p" in flags else (yield from _fetch(core, lane, indices.split()))
+    payloads: list[Any] | None = reply.data[6:]
+    if "p" not in flags:
+        core.record_bytes = int(reply.data[6])
+        payloads = yield from _fetch(core, lane, indices.split())
     if payloads is None or len(payloads) != int(n):
         return None
     return Drawn(index, counted, int(live), "l" in flags, payloads)

@@ -71,6 +71,9 @@ def _write_step(core: Core, lane: Lane, rows: Rows, low: int, high: int) -> Gene
             lane.registered = False
         elif reply.word == "SCHEMA":
             check((yield from stored_schema(core)), rows.schema)
+            raise BufferDamagedError(
+                name=core.name, key=core.keys.key("config"), found="has another schema_hash", expected="that of its schema"
+            )
         else:
             raise rq.refused(core, "add", reply)
 

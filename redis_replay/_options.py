@@ -1,7 +1,10 @@
 """A buffer's settings and a call's arguments: what is allowed, and how they are stored."""
 
 import math
+import operator
 from typing import Any
+
+import numpy as np
 
 from redis_replay.exceptions import ArgumentError, ArgumentTypeError
 from redis_replay.samplers import Sampler, Uniform
@@ -28,12 +31,26 @@ def whole_number(name: str, value: object, low: int, high: int) -> int:
         ArgumentError: it is out of range.
     """
     allowed = f"a whole number from {low:,} to {high:,}"
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
+    try:
+        number = operator.index(value) if not isinstance(value, (bool, np.bool_)) else None  # type: ignore[arg-type]
+    except Exception:  # noqa: BLE001 - whatever an argument does when it is looked at, it is no number
+        number = None
+    if number is None:
         raise ArgumentTypeError(name=name, allowed=allowed, found=value)
-    number = value.__index__()
     if not low <= number <= high:
         raise ArgumentError(name=name, allowed=allowed, found=value)
-    return int(number)
+    return number
+
+
+def flag(name: str, value: object) -> bool:
+    """`value` as a bool.
+
+    Raises:
+        ArgumentTypeError: it is neither a bool nor 0 or 1.
+    """
+    if isinstance(value, (bool, np.bool_)) or (isinstance(value, int) and value in (0, 1)):
+        return bool(value)
+    raise ArgumentTypeError(name=name, allowed="True or False", found=value)
 
 
 def seconds(name: str, value: object) -> float:
@@ -46,9 +63,14 @@ def seconds(name: str, value: object) -> float:
     allowed = "a number of seconds >= 0, or None"
     if value is None:
         return FOREVER
-    if isinstance(value, bool) or not (hasattr(value, "__float__") and not isinstance(value, str)):
+    try:
+        number = None if isinstance(value, (bool, np.bool_, str, bytes, complex)) else float(value)  # type: ignore[arg-type]
+    except OverflowError:
+        return FOREVER
+    except Exception:  # noqa: BLE001 - whatever an argument does when it is looked at, it is no number
+        number = None
+    if number is None:
         raise ArgumentTypeError(name=name, allowed=allowed, found=value)
-    number = float(value)
     if not number >= 0:
         raise ArgumentError(name=name, allowed=allowed, found=value)
     return number
@@ -68,7 +90,7 @@ def cancel(event: object) -> Any:
     Raises:
         ArgumentTypeError: it has no is_set().
     """
-    if event is not None and not callable(getattr(event, "is_set", None)):
+    if event is not None and (isinstance(event, type) or not callable(getattr(event, "is_set", None))):
         raise ArgumentTypeError(name="cancel_event", allowed="None or anything with is_set()", found=event)
     return event
 

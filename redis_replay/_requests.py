@@ -1,6 +1,6 @@
 """One call of a script: packed, sent until a script has answered, and its answer read. No I/O here."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from redis_replay import _codes
@@ -12,6 +12,8 @@ from redis_replay._steps import Call, Fetch, LostError, Pipe, ScriptMissingError
 from redis_replay._types import Reply
 from redis_replay.exceptions import OutcomeUnknownError, ReplayError
 
+Stop = Callable[[], bool]  # whether a call that is not answered shall give up
+STOP_SECONDS = 1.0  # between two looks at it
 FIRST_BACKOFF, LAST_BACKOFF = 0.01, 0.5  # seconds between tries; the real one is jittered
 
 
@@ -55,8 +57,11 @@ def refused(core: Core, verb: str, reply: Reply) -> ReplayError:
     return _codes.error(verb, reply.word, core.name, reply.texts())
 
 
-def deliver(core: Core, step: Call | Pipe | Fetch, until: float) -> Generator[Step, Any, tuple[Any, int]]:
-    """Sends `step` until an answer comes, at most until `until`. Gives the answer, and how often it was sent.
+def deliver(
+    core: Core, step: Call | Pipe | Fetch, until: float, stop: Stop | None = None
+) -> Generator[Step, Any, tuple[Any, int]]:
+    """Sends `step` until an answer comes, at most until `until` or until `stop` says so. Gives the answer, and how often it
+    was sent.
 
     Raises:
         UnansweredError: none came in time.
@@ -65,13 +70,13 @@ def deliver(core: Core, step: Call | Pipe | Fetch, until: float) -> Generator[St
     while True:
         left = until - core.clock()
         try:
-            step.timeout = max(0.05, min(left, CALL_SECONDS))
+            step.timeout = max(0.05, min(left, STOP_SECONDS if stop else CALL_SECONDS))
             reply = yield step
             return reply, sent + 1
         except UnansweredError as lost:
             sent += isinstance(lost, LostError)
             lost.sent = sent
-            if core.clock() + backoff >= until:
+            if core.clock() + backoff >= until or (stop and stop()):
                 raise
         yield Sleep(backoff * core.random.uniform(0.5, 1.5))
         backoff = min(LAST_BACKOFF, backoff * 2)
@@ -119,7 +124,9 @@ def register(core: Core, lane: Lane, until: float) -> Generator[Step, Any, None]
     lane.registered = True
 
 
-def request(core: Core, lane: Lane, script: Script, until: float, *, writes: bool = False) -> Generator[Step, Any, Reply]:
+def request(
+    core: Core, lane: Lane, script: Script, until: float, *, writes: bool = False, stop: Stop | None = None
+) -> Generator[Step, Any, Reply]:
     """A numbered request: applied at most once. `writes`: it is a write, whose outcome must be known.
 
     Raises:
@@ -129,22 +136,26 @@ def request(core: Core, lane: Lane, script: Script, until: float, *, writes: boo
     while True:
         if not lane.registered:
             yield from register(core, lane, until)
-        reply = yield from _request(core, lane, script, until, writes=writes)
+        reply = yield from _request(core, lane, script, until, writes=writes, stop=stop)
         if reply.word != "FORGOTTEN":
             return reply
         lane.registered = False
 
 
-def _request(core: Core, lane: Lane, script: Script, until: float, *, writes: bool) -> Generator[Step, Any, Reply]:
+def _request(
+    core: Core, lane: Lane, script: Script, until: float, *, writes: bool, stop: Stop | None = None
+) -> Generator[Step, Any, Reply]:
     step = Call(numbered(core, lane, lane.next_number(), script))
-    raw = yield from answered(core, lane, script.verb, step, until, writes)
+    raw = yield from answered(core, lane, script.verb, step, until, writes, stop)
     return read(raw)
 
 
-def answered(core: Core, lane: Lane, verb: str, step: Call | Pipe, until: float, writes: bool) -> Generator[Step, Any, Any]:
+def answered(
+    core: Core, lane: Lane, verb: str, step: Call | Pipe, until: float, writes: bool, stop: Stop | None = None
+) -> Generator[Step, Any, Any]:
     """Delivers a numbered step; keeps the lane's book on what was answered."""
     try:
-        raw, sent = yield from deliver(core, step, until)
+        raw, sent = yield from deliver(core, step, until, stop)
     except UnansweredError as lost:
         lane.leave_open()
         if writes and lost.sent:

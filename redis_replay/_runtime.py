@@ -2,20 +2,19 @@
 
 import asyncio
 import os
-import threading
 from typing import Any
 
 from redis_replay import _ops_admin as admin
 from redis_replay._address import Address
 from redis_replay._clock import monotonic, sleep
 from redis_replay._connection import AsyncConnection, Connection
-from redis_replay._core import CALL_SECONDS, LANES, Core, Lane
-from redis_replay._options import FOREVER
+from redis_replay._core import CALL_SECONDS, Core, Lane
 from redis_replay._steps import Call, Fetch, Listen, Operation, Pause, Pipe, Step
 from redis_replay._wakeup import AsyncListener, Listener
 from redis_replay.exceptions import BufferClosedError, ReplayError, ReplayTimeoutError
 
 INTERRUPT_SECONDS = 0.5  # how long an interrupted call may take to settle what it left open
+LANE_SECONDS = 0.002  # between two looks for a free lane, where all are busy
 CLOSE_SECONDS = 1.0  # how long close() waits for running calls, and then for the server
 
 
@@ -36,7 +35,6 @@ class Runtime:
         self.connection = Connection(address, core)
         self.listener = Listener(self.connection)
         self._pid = os.getpid()
-        self._slots = threading.BoundedSemaphore(LANES)
 
     @property
     def foreign(self) -> bool:
@@ -74,18 +72,25 @@ class Runtime:
         Raises:
             ReplayTimeoutError: every lane was busy for `timeout` seconds.
         """
-        if not self._slots.acquire(timeout=min(timeout, threading.TIMEOUT_MAX)):
-            raise _no_lane(self.core, timeout)
-        lane = self.core.take_lane()
+        lane = None
         try:
+            lane = self._lane(timeout)
             return self.drive(operation(self.core, lane, *args))
         except BaseException as error:
-            if _interrupted(error):
+            if lane is not None and _interrupted(error):
                 self._settle(lane, monotonic() + INTERRUPT_SECONDS, forget=False)
             raise
         finally:
-            self.core.put_lane(lane)
-            self._slots.release()
+            if lane is not None:
+                self.core.put_lane(lane)
+
+    def _lane(self, timeout: float) -> Lane:
+        until = monotonic() + timeout
+        while (lane := self.core.take_lane()) is None:
+            if monotonic() >= until:
+                raise _no_lane(self.core, timeout)
+            sleep(LANE_SECONDS)
+        return lane
 
     def _settle(self, lane: Lane, until: float, *, forget: bool) -> None:
         """Ends what a call left open, if the server can be reached at once; else the lane's next request does."""
@@ -98,13 +103,15 @@ class Runtime:
 
     def close(self) -> None:
         """Ends every wait, lets running calls end, gives the lanes back."""
+        self.core.closed = True
         self.listener.close()
-        until, free = monotonic() + CLOSE_SECONDS, 0
-        while free < LANES and self._slots.acquire(timeout=max(0.0, until - monotonic())):
-            free += 1
+        until = monotonic() + CLOSE_SECONDS
+        while not self.core.idle and monotonic() < until:
+            sleep(LANE_SECONDS)
         until = monotonic() + CLOSE_SECONDS
         for lane in self.core.lanes:
-            self._settle(lane, until, forget=True)
+            if monotonic() < until:
+                self._settle(lane, until, forget=True)
         self.connection.close()
 
 
@@ -116,7 +123,6 @@ class AsyncRuntime:
         self.connection = AsyncConnection(address, core)
         self.listener = AsyncListener(self.connection)
         self._pid, self._loop = os.getpid(), asyncio.get_running_loop()
-        self._slots = asyncio.BoundedSemaphore(LANES)
         self._settling: set[asyncio.Task[None]] = set()
 
     @property
@@ -151,33 +157,32 @@ class AsyncRuntime:
 
     async def run(self, operation: Any, *args: Any, timeout: float = CALL_SECONDS) -> Any:
         """Runs an operation on a lane of its own."""
-        try:
-            async with asyncio.timeout(None if timeout == FOREVER else timeout + INTERRUPT_SECONDS):
-                await self._slots.acquire()
-        except TimeoutError:
-            raise _no_lane(self.core, timeout) from None
-        lane = self.core.take_lane()
+        lane = await self._lane(timeout)
         try:
             result = await self.drive(operation(self.core, lane, *args))
         except BaseException as error:
             if _interrupted(error):
                 self._settle_later(lane)
             else:
-                self._put(lane)
+                self.core.put_lane(lane)
             raise
-        self._put(lane)
+        self.core.put_lane(lane)
         return result
 
-    def _put(self, lane: Lane) -> None:
-        self.core.put_lane(lane)
-        self._slots.release()
+    async def _lane(self, timeout: float) -> Lane:
+        until = monotonic() + timeout
+        while (lane := self.core.take_lane()) is None:
+            if monotonic() >= until:
+                raise _no_lane(self.core, timeout)
+            await asyncio.sleep(LANE_SECONDS)
+        return lane
 
     def _settle_later(self, lane: Lane) -> None:
         """A cancelled task must not wait: a task of its own ends what the call left open, then gives the lane back."""
         task = self._loop.create_task(self._settle(lane, monotonic() + INTERRUPT_SECONDS, forget=False))
         self._settling.add(task)
         task.add_done_callback(self._settling.discard)
-        task.add_done_callback(lambda _: self._put(lane))
+        task.add_done_callback(lambda _: self.core.put_lane(lane))
 
     async def _settle(self, lane: Lane, until: float, *, forget: bool) -> None:
         if not lane.registered:
@@ -189,14 +194,13 @@ class AsyncRuntime:
 
     async def close(self) -> None:
         """Ends every wait, lets running calls end, gives the lanes back."""
+        self.core.closed = True
         await self.listener.close()
-        try:
-            async with asyncio.timeout(CLOSE_SECONDS):
-                for _ in range(LANES):
-                    await self._slots.acquire()
-        except TimeoutError:
-            pass
+        until = monotonic() + CLOSE_SECONDS
+        while not self.core.idle and monotonic() < until:  # noqa: ASYNC110 - calls end without telling
+            await asyncio.sleep(LANE_SECONDS)
         until = monotonic() + CLOSE_SECONDS
         for lane in self.core.lanes:
-            await self._settle(lane, until, forget=True)
+            if monotonic() < until:
+                await self._settle(lane, until, forget=True)
         await self.connection.close()

@@ -146,7 +146,7 @@ class ReplayBuffer:
         Args:
             empty_write_count: start write_count, consumed, evicted and removed at 0; False counts what goes as removed.
         """
-        self._run(write.change, scripts.empty(reset=bool(empty_write_count)))
+        self._run(write.change, scripts.empty(reset=opt.flag("empty_write_count", empty_write_count)))
 
     # Drawing and waiting
 
@@ -176,8 +176,8 @@ class ReplayBuffer:
         """
         core = self._runtime().core
         wish = h.draw_wish(core, self._setup.batch_size, batch_size, min_items, wait, timeout, cancel_event)
-        drawn = self._run(draw.sample, wish, timeout=wish.timeout if wait else CALL_SECONDS)
-        return h.decode(core, drawn, return_info)
+        decode = h.decoder(return_info)
+        return self._run(draw.sample, wish, decode, timeout=wish.timeout if wish.wait else CALL_SECONDS)
 
     def wait_until_sampleable(
         self, min_items: int | None = None, timeout: float | None = None, cancel_event: Any = None
@@ -284,7 +284,7 @@ class ReplayBuffer:
         """For everyone: writers are refused, waits end. With `drain`, a buffer that consumes gives out what is left first,
         the last batch short and marked `info.last`.
         """
-        self._run(write.change, scripts.shutdown(drain=bool(drain)))
+        self._run(write.change, scripts.shutdown(drain=opt.flag("drain", drain)))
 
     def reopen(self) -> None:
         """A buffer that was shut down is open again, with what it holds."""

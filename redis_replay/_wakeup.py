@@ -70,12 +70,13 @@ class Listener(_Boxes):
         super().__init__(connection)
         self._connection = connection
         self._pubsub: Wire | None = None
-        self._turn = threading.Condition()
+        self._lock = threading.RLock()  # taken by itself: an interrupt inside Condition's own `with` could leave it taken
+        self._turn = threading.Condition(self._lock)
         self._reading = False
 
     def open(self, step: Listen) -> None:
         """Has the subscription confirmed, or gives up after `timeout`: then the poll alone must do."""
-        with self._turn:
+        with self._lock:
             self.notices.pop(step.lane, None)
             if self._pubsub is not None or self.closed:
                 return
@@ -85,7 +86,7 @@ class Listener(_Boxes):
                 self._drop()
 
     def _subscribe(self, timeout: float) -> None:
-        self._pubsub = self._connection.open()
+        self._pubsub = self._connection.open(timeout)
         confirmed = self._pubsub.ask((pack(b"SUBSCRIBE", *(c.encode() for c in self.channels)),), len(self.channels), timeout)
         for refusal in confirmed:
             if isinstance(refusal, Exception):
@@ -100,7 +101,18 @@ class Listener(_Boxes):
         """
         until, seen = monotonic() + step.seconds, self.generation
         while True:
-            with self._turn:
+            if notice := self._look(step, seen, until):
+                return notice
+            if monotonic() >= until:
+                return self.notices.pop(step.lane, Notice("poll"))
+            if not threading.main_thread().is_alive():
+                raise BufferClosedError(name=self.core.name)
+
+    def _look(self, step: Pause, seen: int, until: float) -> Notice | None:
+        """One slice of a pause: reads for everybody, if nobody does; else waits to be told."""
+        leads = False
+        try:
+            with self._lock:
                 if notice := self.take(step.lane, seen, step.cancel_event):
                     return notice
                 leads = not self._reading
@@ -109,13 +121,19 @@ class Listener(_Boxes):
                     self._turn.wait(_slice(until, step.cancel_event))
             if leads:
                 self._read(_slice(until, step.cancel_event))
-            if monotonic() >= until:
-                return self.notices.pop(step.lane, Notice("poll"))
-            if not threading.main_thread().is_alive():
-                raise BufferClosedError(name=self.core.name)
+        finally:
+            if leads:
+                self._hand_over()
+        return None
+
+    def _hand_over(self) -> None:
+        with self._lock:
+            self._reading = False
+            if self.closed:
+                self._drop()
+            self._turn.notify_all()
 
     def _read(self, seconds: float) -> None:
-        """Reads for everybody, as the only one who does."""
         try:
             if self._pubsub is None:
                 self._reopen(seconds)
@@ -123,12 +141,6 @@ class Listener(_Boxes):
                 self.put(_message(self._pubsub.push(seconds)))
         except FAULTS:
             self._drop()
-        finally:
-            with self._turn:
-                self._reading = False
-                if self.closed:
-                    self._drop()
-                self._turn.notify_all()
 
     def _reopen(self, seconds: float) -> None:
         try:
@@ -144,7 +156,7 @@ class Listener(_Boxes):
 
     def close(self) -> None:
         """Ends every wait of this handle."""
-        with self._turn:
+        with self._lock:
             self.closed = True
             if not self._reading:
                 self._drop()

@@ -58,9 +58,12 @@ end
 local function reclaim(time)
   for _, slow in ipairs(redis.call('ZRANGEBYSCORE', holds, '-inf', int(time), 'LIMIT', 0, 2)) do
     local last = stored(slow)
-    unhold(slow, indices_of(drawn_by(last)))
+    if last then
+      unhold(slow, indices_of(drawn_by(last)))
+      redis.call('HSET', requests, slow, int(last.number) .. ' sample LAPSED')
+    end
+    redis.call('ZREM', holds, slow) -- also one whose request somebody deleted by hand
     bump('lapsed', 1)
-    redis.call('HSET', requests, slow, int(last.number) .. ' sample LAPSED')
   end
 end
 

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from redis_replay.samplers import Uniform
-from tests._contract import numbers
+from tests._contract import LARGE, Records, numbers
 from tests._model import M1, Mrg32k3a
 
 REPLACEMENT = pytest.mark.parametrize("replacement", [True, False], ids=["with", "without"])
@@ -151,3 +151,12 @@ def test_the_script_draws_what_the_model_does(server, make_buffer, make_raw, sma
     distinct = consume or not replacement
     ranks = random.different(20, 46) if distinct else [random.below(46) for _ in range(20)]
     assert raw.sample(20)[6] == " ".join(str(left[rank]) for rank in ranks)
+
+
+def test_draws_over_billions_favour_nobody(server, make_buffer, make_raw, client, name):
+    """Of 3 billion records the first ones are not drawn more often: a number that would do that is drawn again."""
+    buffer, live = make_buffer(capacity=4_000_000_000), 3_000_000_000
+    buffer.extend(Records(LARGE).many(0, 2))
+    client.hset(f"rr:{{{name}}}:counters", mapping={"first": 1, "last": live, "sampleable_size": live})
+    raw, random = make_raw(), Mrg32k3a((1, 2, 3, 4, 5, 6))
+    assert raw.sample(50)[6] == " ".join(str(1 + random.below(live)) for _ in range(50))

@@ -302,13 +302,14 @@ def test_waiter_that_missed_polls_is_dropped(queue, reader):
 
 
 def test_turn_that_ran_out_goes_last(queue, reader):
-    """Who does not use its turn goes to the end of the line, and is served after those behind it."""
-    frozen = Frozen(reader())
+    """Who does not use its turn goes to the end of the line: the next notice is for those who came after it."""
+    frozen, last = Frozen(reader()), reader()
+    told = spy(last._now.listener)
     first = Running(frozen.buffer.sample, 1, wait=True)
     blocked(queue)
     second = Running(reader().sample, 1, wait=True)
     blocked(queue, 2)
-    third = Running(reader().sample, 1, wait=True)
+    third = Running(last.sample, 1, wait=True)
     blocked(queue, 3)
     queue.add(record(10))
     got = [second.how(timeout=2)]
@@ -316,7 +317,7 @@ def test_turn_that_ran_out_goes_last(queue, reader):
     got.append(third.how(timeout=1))
     frozen.thaw()
     queue.add(record(12))
-    assert [*got, first.how()] == [[10], [11], [12]]
+    assert ([*got, first.how()], told) == ([[10], [11], [12]], ["wake"])
 
 
 def test_next_in_line_is_told_to_stand_by(queue, reader):
