@@ -53,6 +53,7 @@ class AsyncReplayBuffer:
         seed: int | None = None, poll_interval: float = 1.0,
     ) -> Self:  # fmt: skip
         limit = opt.seconds("timeout", timeout)
+        h.shared(url)
         self = cls.__new__(cls)
         self._prepare(url, name, {}, batch_size, poll_interval, seed)
         self._how = (admin.attach, {}, limit)

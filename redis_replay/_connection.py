@@ -126,7 +126,7 @@ class Connection(_Exchange):
                 wire.close()
             if isinstance(error, FAULTS):
                 self._close_idle()
-                raise self.faults.fault(verb, error) from error
+                raise self.faults.fault(verb, error, sent=wire is not None) from error
             raise
         if self._closed:
             wire.close()
@@ -185,14 +185,14 @@ class AsyncConnection(_Exchange):
             async with asyncio.timeout(timeout):
                 connection = await self.pool.get_connection()
         except FAULTS as error:
-            raise self.faults.fault(verb, error) from error
+            raise self.faults.fault(verb, error, sent=False) from error
         try:
             await connection.send_packed_command(packed, check_health=False)
             _pass_on_cancel(task, cancels)
             replies = [await self._read(connection, timeout) for _ in range(count)]
         except FAULTS as error:
             await connection.disconnect(nowait=True)
-            raise self.faults.fault(verb, error) from error
+            raise self.faults.fault(verb, error, sent=True) from error
         except BaseException:
             await connection.disconnect(nowait=True)
             raise

@@ -17,6 +17,7 @@ log = logging.getLogger("redis_replay")
 
 CALL_SECONDS = 5.0  # for a call without a timeout of its own, retries included
 PATIENCE_SECONDS = 60.0  # for an unreachable server, in a wait without a timeout
+LOG_SECONDS = 10.0  # between two log lines of one wait
 LANES = 256  # calls of one handle in one process at once; more queue
 M1, M2 = 4294967087, 4294944443  # the moduli of lua/include/random.lua
 

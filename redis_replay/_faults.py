@@ -4,7 +4,7 @@ from redis import exceptions as r
 
 from redis_replay import exceptions as e
 from redis_replay._keys import Keys
-from redis_replay._steps import LostError, NotNowError, ScriptMissingError
+from redis_replay._steps import LostError, NotNowError, NotSentError, ScriptMissingError
 
 # Codes of "not now": nothing was done, and a later try may do it.
 _LATER = ("LOADING", "BUSY ", "TRYAGAIN", "MASTERDOWN", "CLUSTERDOWN")
@@ -37,13 +37,14 @@ class Translator:
             return NotNowError(refused)
         return refused
 
-    def fault(self, verb: str, error: Exception) -> Exception:
-        """An error on the way: of the connection, or of logging in."""
+    def fault(self, verb: str, error: Exception, *, sent: bool) -> Exception:
+        """An error on the way: of the connection, or of logging in. `sent`: a request was, perhaps, on it."""
         text = str(error) or type(error).__name__
         if isinstance(error, r.BusyLoadingError):
             text = f"LOADING {text}"
         if text.startswith(_LATER):
             return NotNowError(e.ServerRefusedError(address=self.address, verb=verb, reason=text))
         if isinstance(error, _LOGIN) or "Invalid Database" in text or isinstance(error, r.ResponseError):
-            return e.ServerRefusedError(address=self.address, verb=verb, reason=text)
-        return LostError(e.ConnectionLostError(address=self.address, reason=text))
+            return e.ServerRefusedError(address=self.address, verb=verb if sent else "to log in", reason=text)
+        lost = e.ConnectionLostError(address=self.address, reason=text)
+        return LostError(lost) if sent else NotSentError(lost)

@@ -51,6 +51,16 @@ def setup(
     return Setup(address, checked_name, batch_size, poll, seed), server
 
 
+def shared(target: object) -> None:
+    """Refuses a server of its own for a buffer that somebody else creates.
+
+    Raises:
+        ArgumentError: the URL is embedded://.
+    """
+    if isinstance(target, str) and target.startswith("embedded:"):
+        raise ArgumentError(name="url", allowed="that of a server which the buffer's creator uses, too", found=target)
+
+
 def mode(options: dict[str, Any], fresh: bool) -> str:
     """What `open` shall do.
 
@@ -132,7 +142,8 @@ def _decode(core: Core, drawn: Drawn) -> Any:
     assert core.schema is not None
     data = _codec.decode_batch(core.schema, drawn.payloads, drawn.index.tolist())
     if core.schema.root == "tensordict":
-        data.set("index", _tensor(drawn.index))
+        index = _tensor(drawn.index)
+        data.set("index", index.reshape(-1, *[1] * (data.batch_dims - 1)).expand(data.batch_size).clone())
     return data
 
 
@@ -144,7 +155,7 @@ def _with_info(core: Core, drawn: Drawn) -> tuple[Any, SampleInfo]:
 def _tensor(index: Any) -> Any:
     import torch
 
-    return torch.from_numpy(index.copy())
+    return torch.from_numpy(index)
 
 
 def indices(value: object) -> list[int]:

@@ -7,7 +7,7 @@ from typing import Any
 from redis_replay import _ops_read as read
 from redis_replay import _requests as rq
 from redis_replay import _scripts as scripts
-from redis_replay._core import CALL_SECONDS, Core, Lane
+from redis_replay._core import CALL_SECONDS, LOG_SECONDS, Core, Lane, log
 from redis_replay._steps import EVENTS, Listen, Pause, Pipe, Step
 from redis_replay._types import Finding, Reply, Report
 from redis_replay.exceptions import (
@@ -72,8 +72,11 @@ def attach(core: Core, options: Options, timeout: float) -> Generator[Step, Any,
         ReplayTimeoutError: nobody did within `timeout` seconds.
     """
     deadline = core.clock() + timeout
-    listening = False
+    listening, logged = False, core.clock()
     while True:
+        if core.clock() - logged >= LOG_SECONDS:
+            log.warning("buffer %r: still waiting for its creator", core.name)
+            logged = core.clock()
         final = core.clock() >= deadline
         try:
             yield from open_buffer(core, "attach", options, min(OPEN_SECONDS, max(0.2, timeout)))

@@ -9,7 +9,7 @@ import numpy as np
 
 from redis_replay import _requests as rq
 from redis_replay import _scripts as scripts
-from redis_replay._core import CALL_SECONDS, PATIENCE_SECONDS, Core, Lane, log
+from redis_replay._core import CALL_SECONDS, LOG_SECONDS, PATIENCE_SECONDS, Core, Lane, log
 from redis_replay._ops_read import PAGE_BYTES, stored_schema
 from redis_replay._options import FOREVER
 from redis_replay._scripts import Script
@@ -29,7 +29,6 @@ from redis_replay.exceptions import (
 )
 
 TURN_SECONDS = 0.505  # a little more than TURN_US in lua/include/wake.lua
-LOG_SECONDS = 10.0
 GRACE_SECONDS = 1.0  # for the reply of a script that was sent just before the deadline
 RENEW_SECONDS = 20.0
 TRIES = 3  # draws whose payloads were gone before they could be fetched

@@ -25,9 +25,11 @@ def write(core: Core, lane: Lane, rows: Rows) -> Generator[Step, Any, NDArray[np
     """Writes all of `rows`, cut into steps in order. Gives their indices, int64 (n,).
 
     Raises:
-        ArgumentError: a record is above the limit of one step.
+        ArgumentError: a record is empty, or above the limit of one step.
         whatever refuses a step; its attribute `done` says how many records were written before it.
     """
+    if rows.schema.leaves[0].path == ():
+        raise ArgumentError(name="record", allowed="a dict with at least one leaf", found={})
     if rows.largest > STEP_BYTES:
         raise ArgumentError(name="record", allowed=f"at most {STEP_BYTES:,} bytes", found=rows.largest)
     out: list[NDArray[np.int64]] = []

@@ -203,4 +203,7 @@ class AsyncRuntime:
         for lane in self.core.lanes:
             if monotonic() < until:
                 await self._settle(lane, until, forget=True)
+        for task in tuple(self._settling):
+            task.cancel()
+        await asyncio.gather(*self._settling, return_exceptions=True)
         await self.connection.close()

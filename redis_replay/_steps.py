@@ -87,6 +87,10 @@ class LostError(UnansweredError):
     """The request was, perhaps, sent, and its reply did not come."""
 
 
+class NotSentError(UnansweredError):
+    """No connection could be had, so nothing was sent."""
+
+
 class NotNowError(UnansweredError):
     """The server refuses everything for now (loading, busy). Nothing was done."""
 

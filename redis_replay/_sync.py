@@ -72,12 +72,14 @@ class ReplayBuffer:
         """A handle on a buffer that somebody creates, perhaps later; also while the server is still starting.
 
         Args:
+            url: as in the constructor, but not embedded://, which is nobody else's.
             timeout: seconds to wait for its creator; None and inf without end, 0 asks once.
 
         Raises:
             ReplayTimeoutError: nobody created it in time. ConnectionLostError: the server could not be reached in time.
         """
         limit = opt.seconds("timeout", timeout)
+        h.shared(url)
         self = cls.__new__(cls)
         self._prepare(url, name, {}, batch_size, poll_interval, seed)
         self._open(admin.attach, {}, limit)
@@ -166,8 +168,8 @@ class ReplayBuffer:
                 comes back short.
 
         Returns:
-            What `extend` takes: each leaf with a leading dimension n, writable and the caller's own. A TensorDict buffer
-            gives a TensorDict with "index" set.
+            Each leaf with a leading dimension n, writable and the caller's own; Python scalars as arrays, texts as lists.
+            A TensorDict buffer gives a TensorDict with "index" set (over a leaf of that name).
 
         Raises:
             NotReadyError: too few records, and wait is False. ReplayTimeoutError (a TimeoutError): too few in time.
@@ -242,6 +244,10 @@ class ReplayBuffer:
     def __len__(self) -> int:
         """sampleable_size."""
         return self.sampleable_size
+
+    def __bool__(self) -> bool:
+        """True: an empty buffer is a buffer."""
+        return True
 
     @property
     def write_count(self) -> int:

@@ -32,6 +32,7 @@ class _Boxes:
         self.channels = (self.core.channel, self.core.keys.events)
         self.notices: dict[str, Notice] = {}
         self.generation = 0  # subscriptions opened so far
+        self.seen: dict[str, int] = {}  # lane -> the generation that it last looked under
         self.closed = False
 
     def put(self, message: Message | None) -> None:
@@ -44,7 +45,12 @@ class _Boxes:
         reason, _, lane = message["data"].decode(errors="replace").partition(" ")  # anybody may publish
         self.notices[lane] = Notice(reason)
 
-    def take(self, lane: str, seen: int, cancel_event: Any) -> Notice | None:
+    def begin(self, lane: str) -> None:
+        """What came for the lane before concerns another wait."""
+        self.notices.pop(lane, None)
+        self.seen[lane] = self.generation
+
+    def take(self, lane: str, cancel_event: Any) -> Notice | None:
         """Why the lane's pause ends now, if it does."""
         if self.closed:
             raise BufferClosedError(name=self.core.name)
@@ -52,6 +58,7 @@ class _Boxes:
             return notice
         if cancel_event is not None and cancel_event.is_set():
             return Notice("cancelled")
+        seen, self.seen[lane] = self.seen.get(lane, self.generation), self.generation
         return Notice("lost") if seen != self.generation else None
 
 
@@ -76,21 +83,42 @@ class Listener(_Boxes):
 
     def open(self, step: Listen) -> None:
         """Has the subscription confirmed, or gives up after `timeout`: then the poll alone must do."""
-        with self._lock:
-            self.notices.pop(step.lane, None)
-            if self._pubsub is not None or self.closed:
-                return
-            try:
-                self._subscribe(step.timeout)
-            except FAULTS:
-                self._drop()
+        self.begin(step.lane)
+        until = monotonic() + step.timeout
+        while not self._opened(until) and monotonic() < until:
+            pass
+        self.begin(step.lane)
+
+    def _opened(self, until: float) -> bool:
+        """One try to have a subscription, by the one who reads; the others wait for it. Whether there is one, or was a try."""
+        leads = False
+        try:
+            with self._lock:
+                if self._pubsub is not None or self.closed:
+                    return True
+                leads = not self._reading
+                self._reading = True
+                if not leads:
+                    self._turn.wait(_slice(until, None))
+            if leads:
+                self._subscribe(max(0.05, until - monotonic()))
+        except FAULTS:
+            return True
+        finally:
+            if leads:
+                self._hand_over()
+        return leads
 
     def _subscribe(self, timeout: float) -> None:
-        self._pubsub = self._connection.open(timeout)
-        confirmed = self._pubsub.ask((pack(b"SUBSCRIBE", *(c.encode() for c in self.channels)),), len(self.channels), timeout)
-        for refusal in confirmed:
-            if isinstance(refusal, Exception):
-                raise refusal
+        wire = self._connection.open(timeout)
+        try:
+            replies = wire.ask((pack(b"SUBSCRIBE", *(c.encode() for c in self.channels)),), len(self.channels), timeout)
+            if refusal := next((r for r in replies if isinstance(r, Exception)), None):
+                raise refusal  # noqa: TRY301 - the socket is closed then, too
+        except BaseException:
+            wire.close()
+            raise
+        self._pubsub = wire
         self.generation += 1
 
     def pause(self, step: Pause) -> Notice:
@@ -99,21 +127,21 @@ class Listener(_Boxes):
         Raises:
             BufferClosedError: the handle was closed, or the program ends.
         """
-        until, seen = monotonic() + step.seconds, self.generation
+        until = monotonic() + step.seconds
         while True:
-            if notice := self._look(step, seen, until):
+            if notice := self._look(step, until):
                 return notice
             if monotonic() >= until:
                 return self.notices.pop(step.lane, Notice("poll"))
             if not threading.main_thread().is_alive():
                 raise BufferClosedError(name=self.core.name)
 
-    def _look(self, step: Pause, seen: int, until: float) -> Notice | None:
+    def _look(self, step: Pause, until: float) -> Notice | None:
         """One slice of a pause: reads for everybody, if nobody does; else waits to be told."""
         leads = False
         try:
             with self._lock:
-                if notice := self.take(step.lane, seen, step.cancel_event):
+                if notice := self.take(step.lane, step.cancel_event):
                     return notice
                 leads = not self._reading
                 self._reading = True
@@ -176,7 +204,7 @@ class AsyncListener(_Boxes):
 
     async def open(self, step: Listen) -> None:
         """Has the subscription confirmed, or gives up after `timeout`: then the poll alone must do."""
-        self.notices.pop(step.lane, None)
+        self.begin(step.lane)
         if (self._reader is None or self._reader.done()) and not self.closed:
             self._reader = asyncio.create_task(self._read(), name="redis-replay notices")
         try:
@@ -184,12 +212,13 @@ class AsyncListener(_Boxes):
                 await self._confirmed.wait()
         except TimeoutError:
             return
+        self.begin(step.lane)
 
     async def pause(self, step: Pause) -> Notice:
         """Waits until there is a notice for the lane, or another reason to go on."""
-        until, seen = monotonic() + step.seconds, self.generation
+        until = monotonic() + step.seconds
         while True:
-            if notice := self.take(step.lane, seen, step.cancel_event):
+            if notice := self.take(step.lane, step.cancel_event):
                 return notice
             if monotonic() >= until:
                 return Notice("poll")

@@ -83,7 +83,8 @@ def fill_counter(scene):
 
 
 def make_huge(scene):
-    scene.client.hset(scene.key("counters"), "bytes_total", 10**9)
+    scene.client.hset(scene.key("config"), "record_bytes", 10**9)
+    scene.client.hset(scene.key("counters"), "bytes_total", 10**15)
 
 
 def forget_schema(scene):

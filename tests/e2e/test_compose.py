@@ -88,9 +88,9 @@ def test_each_actor_has_a_number_of_its_own():
 
 @pytest.mark.parametrize("name", [*ACTORS, "learner"])
 def test_the_command_line_knows_a_demo_services_options(name):
-    from redis_replay import cli
+    from redis_replay import _commands
 
-    demo = cli.main.commands["demo"]
+    demo = _commands.commands.commands["demo"]
     known = {flag for parameter in demo.params for flag in parameter.opts}
     assert {word for word in COMPOSE["services"][name]["command"] if word.startswith("--")} <= known
 

@@ -58,7 +58,7 @@ def test_python_blocks_of_documents_run(document, real_server, capsys):
 def test_readme_block_for_pytest_passes(pytester):
     """The README's unit test passes with the shipped plugin, without a server."""
     (code,) = [code for _, code in blocks("README.md") if FIXTURES in code]
-    pytester.makepyfile("import numpy as np\n" + code)
+    pytester.makepyfile(code)
     pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=1)
 
 
@@ -132,4 +132,3 @@ def test_documents_link_to_what_is_there():
     for document in [*DOCUMENTS, "CHANGELOG.md"]:
         for target in re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / document).read_text()):
             assert ((ROOT / document).parent / target).exists(), (document, target)
-

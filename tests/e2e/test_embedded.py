@@ -194,9 +194,7 @@ def test_every_end_of_the_owner_ends_the_server(last):
 @pytest.mark.fault
 def test_sigkill_ends_it_though_a_forked_child_lives_on():
     code = f"{OWNER}\nimport os, time\nif os.fork() == 0: time.sleep(30)\nsys.stdin.read()"
-    with owner(
-        code.replace("print(", "print(os.getpgid(0), ").replace("import sys\n", "import os, sys; os.setsid()\n")
-    ) as (
+    with owner(code.replace("print(", "print(os.getpgid(0), ").replace("import sys\n", "import os, sys; os.setsid()\n")) as (
         process,
         (group, pid, private, _),
     ):

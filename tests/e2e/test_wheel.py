@@ -74,9 +74,7 @@ def test_every_script_is_in_the_wheel_byte_for_byte(wheel):
     with zipfile.ZipFile(wheel) as archive:
         held = sorted(name for name in archive.namelist() if name.endswith(".lua"))
         assert held == [f"redis_replay/{script}" for script in SCRIPTS]
-        assert [
-            script for script in SCRIPTS if archive.read(f"redis_replay/{script}") != (ROOT / script).read_bytes()
-        ] == []
+        assert [script for script in SCRIPTS if archive.read(f"redis_replay/{script}") != (ROOT / script).read_bytes()] == []
 
 
 def test_every_module_and_the_type_marker_are_in_the_wheel(wheel):

@@ -41,9 +41,7 @@ def forked(real_server, make_buffer):
     buffer.add(record(-1))
     asleep = Running(buffer.wait_until_sampleable, 6 * N)
     blocked(buffer)
-    children = [
-        FORK.Process(target=_workers.write_tagged, args=(buffer, i * N, N, how)) for i, how in enumerate(ENDS)
-    ]
+    children = [FORK.Process(target=_workers.write_tagged, args=(buffer, i * N, N, how)) for i, how in enumerate(ENDS)]
     for child in children:
         child.start()
     seen = set()

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from redis_replay import samplers
+from redis_replay import _core, samplers
 from redis_replay.exceptions import BufferClosedError, ReplayTimeoutError
 from tests._helpers import wait_until
 from tests._waiting import Running, blocked, record, records, tags
@@ -133,9 +133,7 @@ def test_wait_is_handed_from_reader_to_reader(server, make_buffer):
 
 def test_more_calls_than_lanes_queue(server, make_buffer, monkeypatch):
     """Calls beyond the number of lanes queue within their own timeout, and are served when a lane is free."""
-    from redis_replay import _runtime
-
-    monkeypatch.setattr(_runtime, "LANES", 2)
+    monkeypatch.setattr(_core, "LANES", 2)
     buffer, writer = make_buffer(**QUEUE), make_buffer(**QUEUE)
     waits = [Running(buffer.sample, 1, wait=True) for _ in range(2)]
     blocked(writer, 2)

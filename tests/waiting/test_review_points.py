@@ -85,9 +85,7 @@ def test_no_silent_hang_each_wait_says_why(server, make_buffer, open_kind, kind,
         ("iteration", "delete", BufferGoneError),
     ],
 )
-def test_no_silent_hang_another_process_ends_it(
-    real_server, make_buffer, open_kind, processes, name, kind, way, verb, end
-):
+def test_no_silent_hang_another_process_ends_it(real_server, make_buffer, open_kind, processes, name, kind, way, verb, end):
     """A shutdown or a delete in another process ends a wait without a timeout within 2 s."""
     other, handle = make_buffer(), open_kind(kind, batch_size=2)
     call = handle.start(way)
@@ -139,9 +137,7 @@ def test_one_meaning_of_size_pressure_is_difference(server, make_buffer):
 
 def learn_from(processes, server, buffer, batch_size, timeout):
     """Starts the learners, writes the records, and gives the calls under way."""
-    calls = [
-        processes.submit(_workers.learn, server.url, buffer.name, batch_size, timeout) for _ in range(LEARNERS)
-    ]
+    calls = [processes.submit(_workers.learn, server.url, buffer.name, batch_size, timeout) for _ in range(LEARNERS)]
     for first in range(0, TOTAL, 10_000):
         buffer.extend(records(10_000, first))
     return calls
