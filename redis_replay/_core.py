@@ -114,7 +114,8 @@ class Core:
 
     def seeds(self) -> list[int]:
         """Six seeds for a draw, as the script wants them."""
-        return [self.random.randrange(1, M1 if i < 3 else M2) for i in range(6)]
+        bits = self.random.getrandbits(192)
+        return [1 + (bits >> 32 * i) % 2**32 % ((M1 if i < 3 else M2) - 1) for i in range(6)]
 
     def take_lane(self) -> Lane | None:
         """The lane on top of the stack, or a new one; None where LANES are in use.

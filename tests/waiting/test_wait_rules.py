@@ -48,14 +48,14 @@ def test_shutdown_comes_before_cancelled(queue):
     """A cancelled wait on a buffer that is shut down says that it is shut down."""
     queue.shutdown()
     with pytest.raises(BufferShutDownError):
-        queue.sample(1, wait=True, cancel_event=Set)
+        queue.sample(1, wait=True, cancel_event=Set())
 
 
 def test_cancelled_comes_before_ready(queue):
     """A wait whose event is set takes nothing, though a batch is there."""
     queue.extend(records(2))
     with pytest.raises(ReplayCancelledError):
-        queue.sample(2, wait=True, cancel_event=Set)
+        queue.sample(2, wait=True, cancel_event=Set())
     assert len(queue) == 2
 
 
