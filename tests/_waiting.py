@@ -189,6 +189,12 @@ class AsyncHandle:
             if task.get_name() != "redis-replay notices":
                 task.cancel()
 
+    async def _finish(self) -> None:
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in rest:
+            task.cancel()
+        await asyncio.wait([*rest, asyncio.ensure_future(asyncio.sleep(0))], timeout=2)
+
     async def _first(self) -> Any:
         async for batch in self.buffer:
             return batch
@@ -201,6 +207,7 @@ class AsyncHandle:
     def end(self) -> None:
         """Closes the handle and its loop."""
         self.close()
+        self.call(self._finish())
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(5)
         self.loop.close()

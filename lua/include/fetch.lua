@@ -1,18 +1,32 @@
--- fetch: the bytes of records. Neighbours come by one XRANGE.
+-- fetch: the bytes of records.
 -- @include state
+
+-- Whether indices look like one piece of the stream, in its order, as an end of a queue is.
+local function is_run(indices)
+  local n = #indices
+  return n > 1 and indices[n] - indices[1] == n - 1 and indices[2] - indices[1] == 1
+end
+
+-- By one XRANGE; nil if they are no run after all.
+local function fetch_run(indices)
+  local out, found = {}, redis.call('XRANGE', records, '0-' .. indices[1], '0-' .. indices[#indices])
+  for i, entry in ipairs(found) do
+    if entry[1] ~= '0-' .. (indices[i] or '') then return nil end
+    out[i] = entry[2][2]
+  end
+  return #found == #indices and out or nil
+end
 
 -- The payloads in the order of `indices`; or nil and the first index that has no entry.
 local function fetch(indices)
-  local out, low = {}, 1
-  while low <= #indices do
-    local high = low
-    while indices[high + 1] and indices[high + 1] - indices[high] == 1 do high = high + 1 end
-    for i, entry in ipairs(redis.call('XRANGE', records, '0-' .. indices[low], '0-' .. indices[high])) do
-      if entry[1] ~= '0-' .. indices[low + i - 1] then return nil, indices[low + i - 1] end
-      out[#out + 1] = entry[2][2]
-    end
-    if #out < high then return nil, indices[#out + 1] end
-    low = high + 1
+  local run = is_run(indices) and fetch_run(indices)
+  if run then return run end
+  local out, call = {}, redis.call
+  for i, index in ipairs(indices) do
+    local id = '0-' .. index
+    local entry = call('XRANGE', records, id, id)[1]
+    if not entry then return nil, index end
+    out[i] = entry[2][2]
   end
   return out
 end

@@ -62,14 +62,14 @@ WAYS = {
 @pytest.mark.parametrize("way", WAYS)
 @MAKE
 def test_cut_writes_are_there_once(proxy, make_buffer, make, way, seed):
-    """Of 120 writes, one in eight cut somewhere, each is there once, under the index that it was given."""
+    """Of 60 writes, one in eight cut somewhere, each is there once, under the index that it was given."""
     buffer, direct = make_buffer(target=proxy.url, capacity=1_000), make_buffer(capacity=1_000)
     buffer.extend(make(1))
     direction, partly = WAYS[way]
     setattr(proxy, direction, now_and_then(8, seed, partly=partly))
-    given = [int(i) for tag in range(1, 241, 2) for i in buffer.extend(make(2, tag))]
-    assert (stored(direct), direct.write_count, proxy.cuts > 3) == (list(range(241)), 241, True)
-    assert tags(direct.get(given)) == list(range(1, 241))
+    given = [int(i) for tag in range(1, 121, 2) for i in buffer.extend(make(2, tag))]
+    assert (stored(direct), direct.write_count, proxy.cuts > 2) == (list(range(121)), 121, True)
+    assert tags(direct.get(given)) == list(range(1, 121))
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -82,7 +82,7 @@ def test_cut_draws_lose_no_record(proxy, make_buffer, make, way, seed):
     direction, partly = WAYS[way]
     setattr(proxy, direction, now_and_then(8, seed, partly=partly))
     drawn = [tag for _ in range(60) for tag in tags(buffer.sample(4, wait=True, timeout=10))]
-    assert (sorted(drawn), proxy.cuts > 3, direct.doctor().findings) == (list(range(240)), True, ())
+    assert (sorted(drawn), proxy.cuts > 2, direct.doctor().findings) == (list(range(240)), True, ())
 
 
 @MAKE
@@ -280,7 +280,8 @@ class Interrupt:
 def delays(seed):
     """20 moments at which to interrupt, over the length of a call."""
     generator = random.Random(seed)
-    return lambda longest: [generator.uniform(0, longest) for _ in range(20)]
+    yield lambda longest: [generator.uniform(0, longest) for _ in range(20)]
+    gc.collect()  # what an interrupt left unclosed is closed here
 
 
 INTERRUPTED = pytest.mark.filterwarnings("ignore:unclosed", "ignore::pytest.PytestUnraisableExceptionWarning")

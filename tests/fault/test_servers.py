@@ -158,8 +158,8 @@ def test_frozen_poll_obeys_its_cancel_event(polling):
 def test_frozen_poll_ends_when_closed(polling):
     """Closing the handle ends a wait whose poll is not answered."""
     handle, call, _ = polling
-    Running(handle.close)
-    assert call.how(timeout=3) == BufferClosedError
+    closing = Running(handle.close)
+    assert (call.how(timeout=3), closing.error()) == (BufferClosedError, None)
 
 
 def test_closing_does_not_wait_for_a_frozen_server(freezer, open_buffer):

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import inspect
 import random
 
@@ -179,6 +180,7 @@ def test_two_loops_in_sequence(server, name):
 
     assert [asyncio.run(use(tag)) for tag in range(3)] == [0, 1, 2]
     asyncio.run(end())
+    gc.collect()  # what was open in a loop that has ended is closed here
 
 
 async def test_async_with_opens_and_closes(server, make_async_buffer):
