@@ -90,8 +90,12 @@ def cancel(event: object) -> Any:
     Raises:
         ArgumentTypeError: it has no is_set().
     """
-    if event is not None and (isinstance(event, type) or not callable(getattr(event, "is_set", None))):
-        raise ArgumentTypeError(name="cancel_event", allowed="None or anything with is_set()", found=event)
+    if event is None:
+        return None
+    try:
+        bool(event.is_set())  # type: ignore[attr-defined]
+    except Exception as error:
+        raise ArgumentTypeError(name="cancel_event", allowed="None or anything with is_set()", found=event) from error
     return event
 
 

@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import os
 import random
+import signal
 import threading
 
 import hypothesis
@@ -25,6 +26,8 @@ _failed = pytest.StashKey[bool]()
 
 def pytest_configure(config):
     os.environ.setdefault(_SEED, str(random.SystemRandom().randrange(2**32)))  # workers inherit it
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job: interrupts are under test
 
 
 def pytest_report_header(config):
