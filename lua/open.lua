@@ -8,7 +8,7 @@
 --   OK name value…                    the whole config
 --   NOT_FOUND                         nobody has created it (mode attach)
 --   MISMATCH name stored given…       settings that differ
---   FORMAT found                      stored by another version; - if it has no format number
+--   FORMAT found                      stored by another version; none if it has no format number
 --   DAMAGED key found expected        a key has another type, or is there without a config
 -- Writes   config, counters, records
 -- Publishes  open to events; in mode fresh what delete publishes

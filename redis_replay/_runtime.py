@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import threading
 from typing import Any
 
 from redis_replay import _ops_admin as admin
@@ -13,6 +14,7 @@ from redis_replay._steps import Call, Fetch, Listen, Operation, Pause, Pipe, Ste
 from redis_replay._wakeup import AsyncListener, Listener
 from redis_replay.exceptions import BufferClosedError, ReplayError, ReplayTimeoutError
 
+IDLE_SECONDS = 0.5  # after which an open number is settled, if no call has done it
 INTERRUPT_SECONDS = 0.5  # how long an interrupted call may take to settle what it left open
 LANE_SECONDS = 0.002  # between two looks for a free lane, where all are busy
 CLOSE_SECONDS = 1.0  # how long close() waits for running calls, and then for the server
@@ -83,6 +85,24 @@ class Runtime:
         finally:
             if lane is not None:
                 self.core.put_lane(lane)
+                if lane.open_number and lane.registered:
+                    self._settle_soon(IDLE_SECONDS)
+
+    def _settle_soon(self, seconds: float) -> None:
+        """An idle handle, too, settles what a call left open: it may hold records that others wait for."""
+        timer = threading.Timer(seconds, self._settle_idle, (seconds,))
+        timer.daemon = True
+        timer.start()
+
+    def _settle_idle(self, seconds: float) -> None:
+        if self.core.closed or self.foreign or not self.core.lanes or not self.core.lanes[-1].open_number:
+            return
+        lane = self.core.take_lane()
+        if lane is not None:
+            self._settle(lane, monotonic() + INTERRUPT_SECONDS, forget=False)
+            self.core.put_lane(lane)
+            if lane.open_number and lane.registered:
+                self._settle_soon(min(60.0, 2 * seconds))
 
     def _lane(self, timeout: float) -> Lane:
         until = monotonic() + timeout
@@ -161,7 +181,7 @@ class AsyncRuntime:
         try:
             result = await self.drive(operation(self.core, lane, *args))
         except BaseException as error:
-            if _interrupted(error):
+            if _interrupted(error) or lane.open_number:
                 self._settle_later(lane)
             else:
                 self.core.put_lane(lane)
@@ -179,10 +199,18 @@ class AsyncRuntime:
 
     def _settle_later(self, lane: Lane) -> None:
         """A cancelled task must not wait: a task of its own ends what the call left open, then gives the lane back."""
-        task = self._loop.create_task(self._settle(lane, monotonic() + INTERRUPT_SECONDS, forget=False))
+        task = self._loop.create_task(self._settle_at_last(lane))
         self._settling.add(task)
         task.add_done_callback(self._settling.discard)
         task.add_done_callback(lambda _: self.core.put_lane(lane))
+
+    async def _settle_at_last(self, lane: Lane) -> None:
+        pause = IDLE_SECONDS
+        await self._settle(lane, monotonic() + INTERRUPT_SECONDS, forget=False)
+        while lane.open_number and lane.registered and not self.core.closed:
+            await asyncio.sleep(pause)
+            await self._settle(lane, monotonic() + INTERRUPT_SECONDS, forget=False)
+            pause = min(60.0, 2 * pause)
 
     async def _settle(self, lane: Lane, until: float, *, forget: bool) -> None:
         if not lane.registered:

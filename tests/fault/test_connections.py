@@ -165,6 +165,18 @@ def test_draw_without_reply_goes_back(proxy, make_buffer, quick_calls):
     assert (len(direct), tags(buffer.sample(4)), direct.stats()["consumed"]) == (5, [1, 2, 3, 4], 5)
 
 
+def test_draw_without_reply_goes_back_by_itself(proxy, make_buffer, quick_calls):
+    """A draw whose reply never came gives its records back within 2 s, also when its handle makes no other call."""
+    direct = make_buffer(**QUEUE)
+    direct.extend(records(10))
+    buffer = make_buffer(target=proxy.url, attach=True)
+    buffer.sample(1)
+    proxy.replies = lambda data: 0
+    Running(buffer.sample, 4, wait=True, timeout=0.3).error()
+    proxy.replies = lambda data: None
+    wait_until(lambda: len(direct) == 9, 2, "the records to come back")
+
+
 def test_call_that_lost_its_connection_ends_in_time(proxy, make_buffer):
     """With every connection refused, a wait with a timeout ends within a second of it."""
     buffer = make_buffer(target=proxy.url)
