@@ -224,7 +224,7 @@ def test_a_forgotten_lane_leaves_the_line(consuming, make_raw):
 
 
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
-def test_a_handle_outlives_its_lane(server, make_buffer, make_raw, records, use):
+def test_a_handle_outlives_its_lane(server, make_buffer, make_raw, client, records, use):
     """After an hour of silence a handle registers anew, and no call notices."""
     buffer = make_buffer()
     buffer.extend(records.many(0, 5))
@@ -232,6 +232,7 @@ def test_a_handle_outlives_its_lane(server, make_buffer, make_raw, records, use)
     raw = make_raw()
     raw.pass_time(3601)
     make_raw("new")
+    assert client.zscore(raw.keys.key("lanes"), buffer._now.core.lanes[-1].name) is None
     use(buffer, records)
 
 
