@@ -102,20 +102,20 @@ class Connection(_Exchange):
                 replies = self._ask(verb, packed, count, step.timeout)
         return self.result(step, replies)
 
-    def fetch(self, step: Fetch) -> list[Any]:
-        """The payloads of stream entries. Reading twice harms nobody, so replies of an unexpected form are read again."""
+    def fetch(self, step: Fetch) -> Any:
+        """Reads stream entries. Reading twice harms nobody, so replies of an unexpected form are read again."""
         packed = (_burst.request(step),)
         if step.size is not None:
             try:
                 return self._with_wire("XRANGE", step.timeout, lambda wire: wire.receive(packed, step))
             except _burst.IrregularError:
                 pass
-        return _burst.payloads(self._ask("XRANGE", packed, len(step.indices) + 1, step.timeout))
+        return _burst.hand_on(step, self._ask("XRANGE", packed, len(step.indices) + 1, step.timeout))
 
     def _ask(self, verb: str, packed: Sequence[bytes], count: int, timeout: float) -> list[Any]:
         return self.translate(verb, self._with_wire(verb, timeout, lambda wire: wire.ask(packed, count, timeout)))
 
-    def _with_wire(self, verb: str, timeout: float, use: Callable[[Wire], list[Any]]) -> list[Any]:
+    def _with_wire(self, verb: str, timeout: float, use: Callable[[Wire], Any]) -> Any:
         """Whatever goes wrong, a socket with an unread reply is closed; and where one is dead, the idle ones are, too."""
         wire = None
         try:
@@ -173,10 +173,10 @@ class AsyncConnection(_Exchange):
                 replies = await self._exchange(verb, packed, count, step.timeout)
         return self.result(step, replies)
 
-    async def fetch(self, step: Fetch) -> list[Any]:
-        """The payloads of stream entries."""
+    async def fetch(self, step: Fetch) -> Any:
+        """Reads stream entries."""
         packed = (_burst.request(step),)
-        return _burst.payloads(await self._exchange("XRANGE", packed, len(step.indices) + 1, step.timeout))
+        return _burst.hand_on(step, await self._exchange("XRANGE", packed, len(step.indices) + 1, step.timeout))
 
     async def _exchange(self, verb: str, packed: Sequence[bytes], count: int, timeout: float) -> list[Any]:
         task = asyncio.current_task()

@@ -6,13 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from redis_replay import _codec, _ops_sample
+from redis_replay import _decode as codec
+from redis_replay import _ops_sample
 from redis_replay import _options as opt
 from redis_replay._address import Address
 from redis_replay._clock import monotonic
 from redis_replay._core import Core
 from redis_replay._keys import Keys, check_name
-from redis_replay._types import Drawn, SampleInfo
+from redis_replay._ops_sample import Drawn
+from redis_replay._types import SampleInfo
 from redis_replay.embedded import EmbeddedServer, resolve
 from redis_replay.exceptions import ArgumentError, ArgumentTypeError, RecordNotFoundError
 from redis_replay.samplers import MAX_ENDS
@@ -140,10 +142,14 @@ def decoder(return_info: object) -> Callable[[Core, Drawn], Any]:
 
 def _decode(core: Core, drawn: Drawn) -> Any:
     assert core.schema is not None
-    data = _codec.decode_batch(core.schema, drawn.payloads, drawn.index.tolist())
+    payloads, index = drawn.payloads, drawn.index.tolist()
+    if isinstance(payloads, list):
+        data = codec.decode_batch(core.schema, payloads, index)
+    else:
+        data = codec.decode_arrived(core.schema, payloads, index)
     if core.schema.root == "tensordict":
-        index = _tensor(drawn.index)
-        data.set("index", index.reshape(-1, *[1] * (data.batch_dims - 1)).expand(data.batch_size).clone())
+        ids = _tensor(drawn.index)
+        data.set("index", ids.reshape(-1, *[1] * (data.batch_dims - 1)).expand(data.batch_size).clone())
     return data
 
 
@@ -180,5 +186,5 @@ def found(core: Core, index: object, wanted: Sequence[int], payloads: Sequence[b
         raise ArgumentError(name="index", allowed="at least one, as nothing was written yet", found=index)
     stored = [p for p in payloads if p is not None]
     if np.ndim(index) == 0:  # type: ignore[arg-type]
-        return _codec.decode_record(core.schema, stored[0], wanted[0])
-    return _codec.decode_batch(core.schema, stored, wanted)
+        return codec.decode_record(core.schema, stored[0], wanted[0])
+    return codec.decode_batch(core.schema, stored, wanted)

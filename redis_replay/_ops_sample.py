@@ -6,15 +6,17 @@ from functools import partial
 from typing import Any, TypedDict
 
 import numpy as np
+from numpy.typing import NDArray
 
 from redis_replay import _requests as rq
 from redis_replay import _scripts as scripts
 from redis_replay._core import CALL_SECONDS, LOG_SECONDS, PATIENCE_SECONDS, Core, Lane, log
+from redis_replay._decode import Arriving
 from redis_replay._ops_read import PAGE_BYTES, stored_schema
 from redis_replay._options import FOREVER
 from redis_replay._scripts import Script
 from redis_replay._steps import Fetch, Listen, Notice, Pause, Step
-from redis_replay._types import Drawn, Reply
+from redis_replay._types import Reply
 from redis_replay.exceptions import (
     BufferClosedError,
     BufferDamagedError,
@@ -54,6 +56,17 @@ class Wish:
     wait: bool
     timeout: float
     cancel_event: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A batch as the script gave it out, before it is decoded."""
+
+    index: NDArray[np.int64]
+    times_sampled: NDArray[np.int64] | None
+    live: int
+    last: bool
+    payloads: list[bytes] | Arriving
 
 
 @dataclass(slots=True)
@@ -216,37 +229,42 @@ def _collect(core: Core, lane: Lane, reply: Reply) -> Generator[Step, Any, Drawn
     yield from stored_schema(core, schema_hash)
     index = np.array(indices.split(), np.int64)
     counted = np.array(uses.split(), np.int64) if uses else None
-    payloads: list[Any] | None = reply.data[6:]
+    payloads: Any = reply.data[6:]
     if "p" not in flags:
         core.record_bytes = int(reply.data[6])
         payloads = yield from _fetch(core, lane, indices.split())
-    if payloads is None or len(payloads) != int(n):
-        return None
-    return Drawn(index, counted, int(live), "l" in flags, payloads)
+    elif len(payloads) != int(n):
+        payloads = None
+    return None if payloads is None else Drawn(index, counted, int(live), "l" in flags, payloads)
 
 
-def _fetch(core: Core, lane: Lane, indices: list[str]) -> Generator[Step, Any, list[Any] | None]:
-    """Payloads by native XRANGE, in bursts; a slow fetch keeps its hold alive."""
+def _fetch(core: Core, lane: Lane, indices: list[str]) -> Generator[Step, Any, list[bytes] | Arriving | None]:
+    """Payloads by native XRANGE, in bursts; a slow fetch keeps its hold alive. None where one is gone."""
+    assert core.schema is not None
+    size = core.schema.record_size
+    out: Any = [b""] * len(indices) if size is None else Arriving(core.schema.layout, len(indices))
+    put = out.__setitem__ if size is None else out.put
     records, config = (core.keys.key(what).encode() for what in ("records", "config"))
-    out: list[Any] = []
     renewed = core.clock()
-    size = core.schema.record_size if core.schema else None
     burst = max(1, PAGE_BYTES // max(1, core.record_bytes))
     for low in range(0, len(indices), burst):
         wanted = tuple(i.encode() for i in indices[low : low + burst])
-        step = Fetch(records, wanted, config, b"epoch", core.epoch.encode(), size)
-        *found, epoch = yield from rq.deliver_once(core, step)
-        if refusal := next((p for p in (*found, epoch) if isinstance(p, Exception)), None):
-            raise refusal
+        step = Fetch(records, wanted, config, b"epoch", core.epoch.encode(), size, partial(_put_behind, put, low))
+        epoch = yield from rq.deliver_once(core, step)
+        if isinstance(epoch, Exception):
+            raise epoch
+        if epoch is None:
+            return None
         if epoch != core.epoch.encode():
             raise BufferGoneError(name=core.name)
-        if any(p is None for p in found):
-            return None
-        out += found
         if core.clock() - renewed > RENEW_SECONDS:
             renewed = core.clock()
             yield from rq.ask(core, scripts.renew(lane=lane.name))
-    return out
+    return out  # type: ignore[no-any-return]
+
+
+def _put_behind(put: Callable[[int, Any], None], low: int, row: int, payload: Any) -> None:
+    put(low + row, payload)
 
 
 def wait_until(core: Core, lane: Lane, wish: Wish) -> Generator[Step, Any, bool]:

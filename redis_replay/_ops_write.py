@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from redis_replay import _requests as rq
 from redis_replay import _scripts as scripts
-from redis_replay._codec import Rows
 from redis_replay._core import CALL_SECONDS, Core, Lane
+from redis_replay._encode import Rows
 from redis_replay._ops_read import stored_schema
 from redis_replay._schema import check
 from redis_replay._steps import Pipe, Step

@@ -1,6 +1,6 @@
 """What an operation asks of its shell: generators yield these and are sent the results. No I/O here."""
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,8 +30,9 @@ class Pipe:
 
 @dataclass(slots=True)
 class Fetch:
-    """Read entries of a stream, in one go, and `field` of the hash `config`, which tells whose they are. Sent back: the
-    payloads (bytes-like), None for an entry that is not there, and last the field's value.
+    """Read entries of a stream, in one go, and `field` of the hash `config`, which tells whose they are. `put` is given each
+    payload with its row, 0 for the first index. Sent back: the field's value; or None where an entry is not there, or
+    the server's refusal.
     """
 
     key: bytes
@@ -40,6 +41,7 @@ class Fetch:
     field: bytes
     value: bytes  # that is expected
     size: int | None  # bytes of every payload, where they are all equal
+    put: Callable[[int, Any], None]
     timeout: float = 5.0
 
 

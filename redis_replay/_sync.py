@@ -13,8 +13,9 @@ from redis_replay import _ops_sample as draw
 from redis_replay import _ops_write as write
 from redis_replay import _options as opt
 from redis_replay import _scripts as scripts
-from redis_replay._codec import decode_record, encode_batch, encode_record
 from redis_replay._core import CALL_SECONDS, LocalStats
+from redis_replay._decode import decode_record
+from redis_replay._encode import encode_batch, encode_record
 from redis_replay._runtime import Runtime
 from redis_replay._types import Report
 from redis_replay.exceptions import BufferClosedError, BufferShutDownError

@@ -59,14 +59,3 @@ class Reply:
     def texts(self) -> list[str]:
         """The data as text."""
         return [d.decode() if isinstance(d, bytes) else str(d) for d in self.data]
-
-
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """A batch as the script gave it out, before it is decoded."""
-
-    index: NDArray[np.int64]
-    times_sampled: NDArray[np.int64] | None
-    live: int
-    last: bool
-    payloads: list[bytes]

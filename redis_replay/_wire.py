@@ -25,8 +25,8 @@ class Wire(Protocol):
     def push(self, seconds: float) -> list[Any] | None:
         """A message of a subscription, if one comes within `seconds`."""
 
-    def receive(self, packed: Sequence[bytes], step: Fetch) -> list[Any]:
-        """Sends, and receives payloads without parsing."""
+    def receive(self, packed: Sequence[bytes], step: Fetch) -> Any:
+        """Sends, and puts the payloads in their rows without parsing."""
 
     def close(self) -> None:
         """Closes the socket."""
@@ -75,9 +75,11 @@ class SocketWire:
             message = self._reader.gets()
         return message or None
 
-    def receive(self, packed: Sequence[bytes], step: Fetch) -> list[Any]:
+    def receive(self, packed: Sequence[bytes], step: Fetch) -> Any:
+        if len(self._buffer) < (needed := _burst.buffer_bytes(step.size or 0)):
+            self._buffer = bytearray(needed)
         self._send(packed, step.timeout)
-        return list(_burst.receive(step, self._socket.recv_into))
+        return _burst.receive(step, self._socket.recv_into, memoryview(self._buffer))
 
     def close(self) -> None:
         self._connection.disconnect()
@@ -103,8 +105,8 @@ class FakeWire:
     def push(self, seconds: float) -> list[Any] | None:
         return self._read(5.0) if self._connection.can_read(timeout=seconds) else None
 
-    def receive(self, packed: Sequence[bytes], step: Fetch) -> list[Any]:
-        return _burst.payloads(self.ask(packed, len(step.indices) + 1, step.timeout))
+    def receive(self, packed: Sequence[bytes], step: Fetch) -> Any:
+        return _burst.hand_on(step, self.ask(packed, len(step.indices) + 1, step.timeout))
 
     def close(self) -> None:
         self._connection.disconnect()

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from redis_replay._codec import encode_batch
+from redis_replay._encode import encode_batch
 from redis_replay.samplers import Fifo
 from tests._contract import LARGE, SMALL, Records, nothing_changes, numbers, stored_numbers
 from tests._helpers import wait_until

@@ -3,7 +3,7 @@
 import pytest
 
 from redis_replay import ReplayBuffer
-from redis_replay._codec import encode_batch
+from redis_replay._encode import encode_batch
 from redis_replay._keys import Keys
 from redis_replay._lua import header, load, verbs
 from redis_replay._ops_admin import FORMAT

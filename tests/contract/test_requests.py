@@ -2,7 +2,7 @@
 
 import pytest
 
-from redis_replay._codec import encode_batch
+from redis_replay._encode import encode_batch
 from redis_replay._lua import header, verbs
 from redis_replay.samplers import Fifo
 from tests._contract import LARGE, SMALL, Records, nothing_changes

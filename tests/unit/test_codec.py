@@ -7,7 +7,8 @@ import msgpack
 import numpy as np
 import pytest
 
-from redis_replay._codec import decode_batch, decode_record, encode_batch, encode_record
+from redis_replay._decode import decode_batch, decode_record
+from redis_replay._encode import encode_batch, encode_record
 from redis_replay._schema import Schema
 from redis_replay.exceptions import ArgumentError, ArgumentTypeError, RecordDecodeError, SchemaError
 
@@ -453,9 +454,9 @@ def test_codec_imports_no_torch_itself():
     """Encoding and decoding numpy data imports neither torch nor tensordict."""
     code = (
         "import sys, numpy as np\n"
-        "from redis_replay import _codec as c\n"
-        "rows = c.encode_batch([{'a': np.zeros(3), 'b': 'x', 'c': [1]}] * 2, None)\n"
-        "c.decode_batch(rows.schema, rows.payloads(), [1, 2])\n"
+        "from redis_replay import _decode as d, _encode as e\n"
+        "rows = e.encode_batch([{'a': np.zeros(3), 'b': 'x', 'c': [1]}] * 2, None)\n"
+        "d.decode_batch(rows.schema, rows.payloads(), [1, 2])\n"
         "assert not {'torch', 'tensordict'} & set(sys.modules)\n"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).stderr == b""

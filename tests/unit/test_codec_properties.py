@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as nps
 
 from redis_replay import _plain
-from redis_replay._codec import decode_batch, decode_record, encode_batch, encode_record
+from redis_replay._decode import decode_batch, decode_record
+from redis_replay._encode import encode_batch, encode_record
 from redis_replay._schema import Schema
 from redis_replay.exceptions import RecordDecodeError, SchemaError
 

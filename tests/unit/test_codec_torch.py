@@ -6,7 +6,8 @@ import weakref
 import numpy as np
 import pytest
 
-from redis_replay._codec import decode_batch, decode_record, encode_batch, encode_record
+from redis_replay._decode import decode_batch, decode_record
+from redis_replay._encode import encode_batch, encode_record
 from redis_replay._schema import Schema
 from redis_replay.exceptions import ArgumentError, RecordDecodeError, SchemaError
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from redis_replay._codec import encode_batch, encode_record
+from redis_replay._encode import encode_batch, encode_record
 from redis_replay._schema import MAX_TEXT, Leaf, Schema, check, path_text
 from redis_replay.exceptions import RecordDecodeError, SchemaError
 
