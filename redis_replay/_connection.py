@@ -5,7 +5,7 @@ reply is closed.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from redis.exceptions import RedisError, ResponseError
@@ -47,10 +47,10 @@ class _Exchange:
         self.address = address
         self.faults = Translator(core.name, str(address))
 
-    def packed(self, step: Call | Pipe) -> tuple[str, Sequence[bytes], int]:
+    def packed(self, step: Call | Pipe) -> tuple[str, Iterable[bytes], int]:
         """Name, bytes and number of replies of a step."""
         if isinstance(step, Pipe):
-            return "pipeline", step.packed, step.replies
+            return "pipeline", step.packed(), step.replies
         return step.script.verb, (pack_script(self.core, step.script),), 1
 
     def translate(self, verb: str, replies: list[Any]) -> list[Any]:
@@ -112,7 +112,7 @@ class Connection(_Exchange):
                 pass
         return _burst.hand_on(step, self._ask("XRANGE", packed, len(step.indices) + 1, step.timeout))
 
-    def _ask(self, verb: str, packed: Sequence[bytes], count: int, timeout: float) -> list[Any]:
+    def _ask(self, verb: str, packed: Iterable[bytes], count: int, timeout: float) -> list[Any]:
         return self.translate(verb, self._with_wire(verb, timeout, lambda wire: wire.ask(packed, count, timeout)))
 
     def _with_wire(self, verb: str, timeout: float, use: Callable[[Wire], Any]) -> Any:
@@ -178,7 +178,7 @@ class AsyncConnection(_Exchange):
         packed = (_burst.request(step),)
         return _burst.hand_on(step, await self._exchange("XRANGE", packed, len(step.indices) + 1, step.timeout))
 
-    async def _exchange(self, verb: str, packed: Sequence[bytes], count: int, timeout: float) -> list[Any]:
+    async def _exchange(self, verb: str, packed: Iterable[bytes], count: int, timeout: float) -> list[Any]:
         task = asyncio.current_task()
         cancels = task.cancelling() if task else 0
         try:
@@ -187,7 +187,7 @@ class AsyncConnection(_Exchange):
         except FAULTS as error:
             raise self.faults.fault(verb, error, sent=False) from error
         try:
-            await connection.send_packed_command(packed, check_health=False)
+            await connection.send_packed_command(list(packed), check_health=False)
             _pass_on_cancel(task, cancels)
             replies = [await self._read(connection, timeout) for _ in range(count)]
         except FAULTS as error:

@@ -8,7 +8,7 @@ from redis_replay import _ops_read as read
 from redis_replay import _requests as rq
 from redis_replay import _scripts as scripts
 from redis_replay._core import CALL_SECONDS, LOG_SECONDS, Core, Lane, log
-from redis_replay._steps import EVENTS, Listen, Pause, Pipe, Step
+from redis_replay._steps import EVENTS, Listen, Pause, Step
 from redis_replay._types import Finding, Reply, Report
 from redis_replay.exceptions import (
     BufferNotFoundError,
@@ -50,7 +50,7 @@ def open_buffer(core: Core, mode: str, options: Options, timeout: float = OPEN_S
 def _probe(core: Core, until: float) -> Generator[Step, Any, None]:
     """Finds out by trying whether the server can give stream ids as we need them. Creates nothing."""
     key = core.keys.key("none").encode()
-    step = Pipe((rq.pack(b"XADD", key, b"NOMKSTREAM", b"0-*", b"d", b""),), 1)
+    step = rq.command(b"XADD", key, b"NOMKSTREAM", b"0-*", b"d", b"")
     refusal = (yield from rq.deliver_once(core, step, until))[0]
     if isinstance(refusal, ServerRefusedError) and ("ID" in refusal.reason or "arguments" in refusal.reason):
         raise ServerTooOldError(address=refusal.address, found=refusal.reason, need=NEED)

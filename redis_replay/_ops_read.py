@@ -7,7 +7,7 @@ from redis_replay import _requests as rq
 from redis_replay import _scripts as scripts
 from redis_replay._core import Core
 from redis_replay._schema import Schema
-from redis_replay._steps import Pipe, Step
+from redis_replay._steps import Step
 from redis_replay.exceptions import BufferGoneError
 from redis_replay.samplers import MAX_ENDS
 
@@ -20,7 +20,7 @@ def stored_schema(core: Core, expected_hash: str | None = None) -> Generator[Ste
     if core.schema is not None and expected_hash in (None, core.schema.hash):
         return core.schema
     config = core.keys.key("config").encode()
-    step = Pipe((rq.pack(b"HMGET", config, b"epoch", b"schema", b"record_bytes"),), 1)
+    step = rq.command(b"HMGET", config, b"epoch", b"schema", b"record_bytes")
     replies = yield from rq.deliver_once(core, step)
     if isinstance(replies[0], Exception):
         raise replies[0]

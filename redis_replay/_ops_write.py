@@ -1,6 +1,7 @@
 """Operations that change what is stored: add, extend, remove, empty. Generators without I/O: see _steps."""
 
 from collections.abc import Generator, Iterator
+from itertools import chain
 from typing import Any, TypedDict
 
 import numpy as np
@@ -109,7 +110,10 @@ def _gate(core: Core, lane: Lane, rows: Rows, low: int, high: int, text: str) ->
     )
     inbox = core.keys.key("inbox").encode()
     prefix = b"*6\r\n$4\r\nXADD\r\n$%d\r\n%b\r\n$10\r\nNOMKSTREAM\r\n$3\r\n0-*\r\n$1\r\nd\r\n" % (len(inbox), inbox)
-    packed = rq.pack(b"MULTI"), opening, rows.packed(prefix, low, high), closing, rq.pack(b"EXEC")
+
+    def packed() -> Iterator[bytes]:
+        return chain((rq.pack(b"MULTI"), opening), rows.pieces(prefix, low, high), (closing, rq.pack(b"EXEC")))
+
     step = Pipe(packed, replies=high - low + 4, needs=("gate",))
     while True:
         replies = yield from rq.answered(core, lane, "gate", step, until, writes=True)

@@ -22,6 +22,11 @@ def pack(*parts: bytes) -> bytes:
     return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%b\r\n" % (len(p), p) for p in parts)
 
 
+def command(*parts: bytes) -> Pipe:
+    """The step of one plain command."""
+    return Pipe(lambda: iter((pack(*parts),)), 1)
+
+
 def pack_script(core: Core, script: Script) -> bytes:
     """A script call as RESP."""
     sha, size = load(script.verb).sha.encode(), 3 + core.key_count + len(script.args) + script.count

@@ -1,6 +1,6 @@
 """What an operation asks of its shell: generators yield these and are sent the results. No I/O here."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +20,11 @@ class Call:
 
 @dataclass(slots=True)
 class Pipe:
-    """Send commands that are packed already, in one go. Sent back: the list of their replies; an error is an item of it."""
+    """Send commands, in one go. `packed` gives their bytes, each time anew. Sent back: the list of the replies; an error is
+    an item of it.
+    """
 
-    packed: tuple[bytes, ...]
+    packed: Callable[[], Iterator[bytes]]
     replies: int
     timeout: float = 5.0
     needs: tuple[str, ...] = ()  # verbs that must be loaded

@@ -3,7 +3,7 @@
 redis-py's pool and parser cost more than a small script takes to run (docs/benchmarks.md), and every call passes here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 import hiredis
@@ -19,13 +19,13 @@ READ_BYTES = 65536
 class Wire(Protocol):
     """What a connection needs of a socket."""
 
-    def ask(self, packed: Sequence[bytes], count: int, timeout: float) -> list[Any]:
+    def ask(self, packed: Iterable[bytes], count: int, timeout: float) -> list[Any]:
         """Sends, and reads `count` replies; an error is an item of the list."""
 
     def push(self, seconds: float) -> list[Any] | None:
         """A message of a subscription, if one comes within `seconds`."""
 
-    def receive(self, packed: Sequence[bytes], step: Fetch) -> Any:
+    def receive(self, packed: Iterable[bytes], step: Fetch) -> Any:
         """Sends, and puts the payloads in their rows without parsing."""
 
     def close(self) -> None:
@@ -42,7 +42,7 @@ class SocketWire:
         self._reader = hiredis.Reader(replyError=ResponseError)
         self._buffer = bytearray(READ_BYTES)
 
-    def _send(self, packed: Sequence[bytes], timeout: float) -> None:
+    def _send(self, packed: Iterable[bytes], timeout: float) -> None:
         self._socket.settimeout(timeout)
         for piece in packed:
             self._socket.sendall(piece)
@@ -53,7 +53,7 @@ class SocketWire:
             raise RedisConnectionError("the server closed the connection")
         self._reader.feed(self._buffer, 0, got)  # type: ignore[arg-type]
 
-    def ask(self, packed: Sequence[bytes], count: int, timeout: float) -> list[Any]:
+    def ask(self, packed: Iterable[bytes], count: int, timeout: float) -> list[Any]:
         self._send(packed, timeout)
         replies: list[Any] = []
         while len(replies) < count:
@@ -75,7 +75,7 @@ class SocketWire:
             message = self._reader.gets()
         return message or None
 
-    def receive(self, packed: Sequence[bytes], step: Fetch) -> Any:
+    def receive(self, packed: Iterable[bytes], step: Fetch) -> Any:
         if len(self._buffer) < (needed := _burst.buffer_bytes(step.size or 0)):
             self._buffer = bytearray(needed)
         self._send(packed, step.timeout)
@@ -92,8 +92,8 @@ class FakeWire:
         connection.connect()  # not by its first command: that leaves it unable to tell whether something can be read
         self._connection = connection
 
-    def ask(self, packed: Sequence[bytes], count: int, timeout: float) -> list[Any]:
-        self._connection.send_packed_command(packed, check_health=False)
+    def ask(self, packed: Iterable[bytes], count: int, timeout: float) -> list[Any]:
+        self._connection.send_packed_command(list(packed), check_health=False)
         return [self._read(timeout) for _ in range(count)]
 
     def _read(self, timeout: float) -> Any:
@@ -105,7 +105,7 @@ class FakeWire:
     def push(self, seconds: float) -> list[Any] | None:
         return self._read(5.0) if self._connection.can_read(timeout=seconds) else None
 
-    def receive(self, packed: Sequence[bytes], step: Fetch) -> Any:
+    def receive(self, packed: Iterable[bytes], step: Fetch) -> Any:
         return _burst.hand_on(step, self.ask(packed, len(step.indices) + 1, step.timeout))
 
     def close(self) -> None:

@@ -340,6 +340,15 @@ RECORDS = {
 }
 
 
+@pytest.mark.parametrize("size", [10, 5_000, 300_000])
+def test_pieces_are_what_is_packed(size):
+    """Whatever the size of a record: of several to a piece, or one."""
+    rows = encode_batch({"x": np.arange(40 * size, dtype=np.uint32).astype(np.uint8).reshape(40, size)}, None)
+    pieces = list(rows.pieces(b"p", 3, 38))
+    assert b"".join(pieces) == rows.packed(b"p", 3, 38)
+    assert len(pieces) == {10: 1, 5_000: 1, 300_000: 35}[size]
+
+
 @pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS.keys())
 @pytest.mark.parametrize("cut", [(0, None), (1, 3), (2, 2), (3, 99)], ids=str)
 def test_packed_is_payloads_in_resp(record, cut):
