@@ -12,6 +12,7 @@
 -- Returns  each after the word what became of open_number: applied, never or -
 --   OK first last                     indices of the first and the last record
 --   SHUT                              the buffer is draining or shut
+--   FULL capacity                     every record is lent to readers, and none of them can be evicted
 --   NO_SCHEMA                         none is stored yet: send again with the full text
 --   SCHEMA                            the buffer has another one
 --   LIMIT what value n limit          an index or a counter would pass its last value

@@ -1,24 +1,38 @@
 -- audit: a page of a side key: the entries that name no stored record. Reads only.
 -- KEYS     the list of include/keys.lua
 -- ARGV[1]  epoch         text   of the buffer, when the caller opened it
--- ARGV[2]  what          text   order, uses, parting, held or holes
+-- ARGV[2]  what          text   order, uses, parting, held, holes or leased
 -- ARGV[3]  cursor        text   0 to begin, then what the last page gave
 -- Returns  each after a -
 --   OK cursor looked index…           cursor: 0 at the end; looked: entries seen; the indices without a record
 --   GONE                              another epoch
 -- @include keys
+-- @include chunks
 local what, cursor = ARGV[2], ARGV[3]
 if redis.call('HGET', config, 'epoch') ~= ARGV[1] then return {'GONE', '-'} end
 local SCANS = {order = {'ZSCAN', order, 2}, uses = {'HSCAN', uses, 2}, parting = {'SSCAN', parting, 1},
-               held = {'HSCAN', held, 2}, holes = {'ZSCAN', holes, 2}}
-local command, key, step = unpack(SCANS[what])
-local page = redis.call(command, key, cursor, 'COUNT', 200)
-local out = {'OK', '-', page[1], #page[2] / step}
-for i = 1, #page[2], step do
-  local id = '0-' .. page[2][i]
+               held = {'HSCAN', held, 2}, holes = {'ZSCAN', holes, 2}, leased = {'HSCAN', leased, 2, 1}}
+local command, key, step, page_size = unpack(SCANS[what])
+local page = redis.call(command, key, cursor, 'COUNT', page_size or 200)
+
+local function is_wrong(index)
+  local id = '0-' .. index
   local stored = #redis.call('XRANGE', records, id, id) == 1
-  local wrong = not stored
-  if what == 'holes' then wrong = stored and redis.call('SISMEMBER', parting, page[2][i]) == 0 end -- no live record there
-  if wrong then out[#out + 1] = page[2][i] end
+  if what == 'holes' then return stored and redis.call('SISMEMBER', parting, index) == 0 end -- no live record there
+  return not stored
+end
+
+local indices = {}
+for i = 1, #page[2], step do
+  if what == 'leased' then
+    local words = split(page[2][i + 1])
+    for k = 2, #words do indices[#indices + 1] = words[k] end
+  else
+    indices[#indices + 1] = page[2][i]
+  end
+end
+local out = {'OK', '-', page[1], int(#indices)}
+for _, index in ipairs(indices) do
+  if is_wrong(index) then out[#out + 1] = index end
 end
 return out

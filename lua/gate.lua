@@ -15,6 +15,7 @@
 --   OK first last                     they are in (step close; or a repeated number: they were in before)
 --   CLOSED                            it was not open (step close)
 --   SHUT                              the buffer is draining or shut
+--   FULL capacity                     every record is lent to readers, and none of them can be evicted
 --   NO_SCHEMA                         none is stored yet: send again with the full text
 --   SCHEMA                            the buffer has another one
 --   LIMIT what value n limit          an index or a counter would pass its last value

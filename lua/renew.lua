@@ -1,20 +1,26 @@
--- renew: keeps the hold of a lane whose batch is still being fetched.
+-- renew: keeps alive what would run out: the hold of a lane whose batch is still being fetched, the leases of a reader.
 -- KEYS     the list of include/keys.lua
 -- ARGV[1]  epoch         text   of the buffer, when the caller opened it
--- ARGV[2]  lane          text   the caller's lane
+-- ARGV[2..]  name        text   lanes with a hold, and leases
 -- Returns  each after a -
---   OK                                held for another 60 s
---   LAPSED                            the hold has ended
+--   OK ended…                         the names of those that have ended before
 --   DAMAGED key found expected        the stream of records is missing
 --   GONE                              another epoch
--- Writes   holds, counters (clock)
--- @include hold
-local epoch, lane = ARGV[1], ARGV[2]
-local refused = enter(epoch)
+-- Writes   holds, leases, counters (clock)
+-- @include lease
+local refused = enter(ARGV[1])
 if refused then return refused end
 redis.call('DEL', none)
-local time = now()
+local time, out = now(), {'OK', '-'}
 commit()
-if not redis.call('ZSCORE', holds, lane) then return {'LAPSED', '-'} end
-redis.call('ZADD', holds, int(time + HOLD_US), lane)
-return {'OK', '-'}
+for i = 2, #ARGV do
+  local text = redis.call('HGET', leased, ARGV[i])
+  if text then
+    redis.call('ZADD', leases, int(time + tonumber(text:match('^%d+'))), ARGV[i])
+  elseif redis.call('ZSCORE', holds, ARGV[i]) then
+    redis.call('ZADD', holds, int(time + HOLD_US), ARGV[i])
+  else
+    out[#out + 1] = ARGV[i]
+  end
+end
+return out

@@ -11,34 +11,35 @@
 -- ARGV[9]  poll_us       int    the waiter's longest time between polls, in microseconds
 -- ARGV[10] shutdowns     int    number of shutdowns when the wait began, or -1
 -- ARGV[11] channel       text   where the waiter listens
--- ARGV[12..17] seed      int    six seeds of 32 bits
+-- ARGV[12] lease_us      int    how long the batch is lent, in microseconds; 0: it is consumed at once
+-- ARGV[13..18] seed      int    six seeds of 32 bits
 -- Returns  each after the word what became of open_number: applied, never or -
---   OK n live schema_hash flags indices uses payload…   n indices and their hand-outs (empty: not counted), each a text with
---                                     spaces; flags: p payloads follow (else the bytes of the largest record so far),
---                                     l the last of a draining buffer, - not
+--   OK n live schema_hash flags lease indices uses payload…   n indices and their hand-outs (empty: not counted), each a
+--                                     text with spaces; flags: p payloads follow (else the bytes of the largest record so
+--                                     far), l the last of a draining buffer, - not; lease: its name, - none
 --   NOT_READY have need shutdowns turn_us    turn_us: when a turn ahead ends, or 0
 --   TOO_LARGE n record_bytes limit    the batch would be above the limit, in bytes
 --   SHUT                              the buffer is shut, or was since the wait began
 --   LAPSED                            the batch of this number was not fetched in time; its records stay consumed
 --   DAMAGED key found expected        a live record has no entry
 --   GONE | FORGOTTEN | STALE          another epoch | lane not known | a late copy
--- Writes   order, uses, parting, held, holds, counters, waiters, waiting
+-- Writes   order, uses, parting, held, holds, leases, leased, counters, waiters, waiting
 -- Publishes  wake, standby to waiters
 -- @include use
 -- @include draw
 -- @include fetch
 local batch_size, min_items, wait, keep_place = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == '1', ARGV[8] == '1'
-local poll_us, shutdowns, channel = tonumber(ARGV[9]), tonumber(ARGV[10]), ARGV[11]
+local poll_us, shutdowns, channel, lease_us = tonumber(ARGV[9]), tonumber(ARGV[10]), ARGV[11], tonumber(ARGV[12])
 local MAX_BATCH = 67108864 -- 64 MiB
 local SMALL = 4096 -- bytes; above it a payload costs less by XRANGE than through Lua (docs/benchmarks.md)
-seed_from(ARGV, 12)
+seed_from(ARGV, 13)
 
 local function is_small()
   return tonumber(settings.record_bytes) <= SMALL
 end
 
-local function answer(became, indices, live, last, counts, payloads)
-  local out = {'OK', became, int(#indices), live, settings.schema_hash, (payloads and 'p' or '') .. last,
+local function answer(became, indices, live, last, lease, counts, payloads)
+  local out = {'OK', became, int(#indices), live, settings.schema_hash, (payloads and 'p' or '') .. last, lease,
                table.concat(indices, ' '), table.concat(counts, ' ')}
   for _, payload in ipairs(payloads or {settings.record_bytes}) do out[#out + 1] = payload end
   return out
@@ -46,15 +47,15 @@ end
 
 -- The same number again: the same records; those that were not kept are drawn again by the same seed, and not counted.
 local function repeated(words)
-  local n, live, last, indices, counts = tonumber(words[3]), words[4], words[5], {}, {}
-  for i = 6, #words do
+  local n, live, last, lease, indices, counts = tonumber(words[3]), words[4], words[5], words[6], {}, {}
+  for i = 7, #words do
     local index, use = words[i]:match('^(%d+):?(%d*)')
-    indices[i - 5], counts[i - 5] = index, use ~= '' and use or nil
+    indices[i - 6], counts[i - 6] = index, use ~= '' and use or nil
   end
   if #indices == 0 and count('sampleable_size') >= (is_distinct() and n or 1) then indices = draw(n) end
   local payloads = is_small() and fetch(indices) or nil
   if #indices == 0 or (is_small() and not payloads) then return {'LAPSED', '-'} end
-  return answer('-', indices, live, last, counts, payloads)
+  return answer('-', indices, live, last, lease, counts, payloads)
 end
 
 local again, became, time = accept(false, keep_place)
@@ -80,9 +81,10 @@ if is_small() then payloads, lost = fetch(indices) end
 if lost then return done({'DAMAGED', records, 'has_no_entry_0-' .. lost, 'one_for_each_live_record'}) end
 
 local live = int(count('sampleable_size'))
-local words, counts = hand_out(indices, is_small(), time)
-local last = settings.state == 'draining' and count('sampleable_size') == 0 and 'l' or '-'
-local kept = {'OK', int(n), live, last}
+local lease = lease_us > 0 and lane .. '.' .. int(number) or nil
+local words, counts = hand_out(indices, is_small(), lease, lease_us, time)
+local last = settings.state == 'draining' and count('sampleable_size') + count('leased') == (lease and n or 0) and 'l' or '-'
+local kept = {'OK', int(n), live, last, lease or '-'}
 for _, word in ipairs(words) do kept[#kept + 1] = word end
 done(kept)
-return answer(became, indices, live, last, counts, payloads)
+return answer(became, indices, live, last, lease or '-', counts, payloads)

@@ -2,7 +2,7 @@
 -- KEYS     the list of include/keys.lua
 -- ARGV[1]  epoch         text   of the buffer, when the caller opened it
 -- Returns  each after a -
---   OK name value…                    counters as exact text; state, capacity, waiters, lanes, holds
+--   OK name value…                    counters as exact text; state, capacity, waiters, lanes, holds, leases
 --   DAMAGED key found expected        the stream of records is missing
 --   GONE                              another epoch
 -- Writes   counters (clock), what a hold or a lane that ran out had kept
@@ -18,7 +18,8 @@ local out = redis.call('HGETALL', counters)
 table.insert(out, 1, 'OK')
 table.insert(out, 2, '-')
 local facts = {state = settings.state, capacity = int(settings.capacity), waiters = int(redis.call('ZCARD', waiters)),
-               lanes = int(redis.call('ZCARD', lanes)), holds = int(redis.call('ZCARD', holds))}
+               lanes = int(redis.call('ZCARD', lanes)), holds = int(redis.call('ZCARD', holds)),
+               leases = int(redis.call('ZCARD', leases))}
 for name, value in pairs(facts) do
   out[#out + 1], out[#out + 2] = name, value
 end

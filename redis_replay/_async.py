@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from redis_replay import _handle as h
 from redis_replay import _ops_admin as admin
+from redis_replay import _ops_lease as leases
 from redis_replay import _ops_read as read
 from redis_replay import _ops_sample as draw
 from redis_replay import _ops_write as write
@@ -19,7 +20,7 @@ from redis_replay._decode import decode_record
 from redis_replay._encode import encode_batch, encode_record
 from redis_replay._runtime import AsyncRuntime
 from redis_replay._sync import ReplayBuffer
-from redis_replay._types import Report
+from redis_replay._types import LeasesEnded, Report
 from redis_replay.exceptions import BufferClosedError, BufferShutDownError
 
 
@@ -39,11 +40,14 @@ class AsyncReplayBuffer:
         batch_size: int | None = None,
         sampler: object = opt.UNSET,
         consume_after_n_samples: object = opt.UNSET,
+        lease: object = opt.UNSET,
         seed: int | None = None,
         poll_interval: float = 1.0,
         fresh: bool = False,
     ) -> None:
-        options = {"capacity": capacity, "sampler": sampler, "consume_after_n_samples": consume_after_n_samples}
+        options = {
+            "capacity": capacity, "sampler": sampler, "consume_after_n_samples": consume_after_n_samples, "lease": lease,
+        }  # fmt: skip
         mode = h.mode(options, fresh)
         self._prepare(url, name, options, batch_size, poll_interval, seed)
         self._how: tuple[Any, ...] | None = (admin.open_buffer, mode, opt.stored(options))
@@ -120,12 +124,22 @@ class AsyncReplayBuffer:
 
     async def sample(
         self, batch_size: int | None = None, return_info: bool = False, *, wait: bool = False,
-        timeout: float | None = None, cancel_event: Any = None, min_items: int | None = None,
+        timeout: float | None = None, cancel_event: Any = None, min_items: int | None = None, lease: float | None = None,
     ) -> Any:  # fmt: skip
         core = (await self._runtime()).core
-        wish = h.draw_wish(core, self._setup.batch_size, batch_size, min_items, wait, timeout, cancel_event)
+        wish = h.draw_wish(core, self._setup.batch_size, batch_size, min_items, wait, timeout, cancel_event, lease)
         decode = h.decoder(return_info)
         return await self._run(draw.sample, wish, decode, timeout=wish.timeout if wish.wait else CALL_SECONDS)
+
+    async def ack(self, lease: Any) -> LeasesEnded:
+        return await self._end_leases(scripts.ack, lease)
+
+    async def release(self, lease: Any) -> LeasesEnded:
+        return await self._end_leases(scripts.release, lease)
+
+    async def _end_leases(self, verb: Any, lease: Any) -> LeasesEnded:
+        ended: LeasesEnded = await self._run(leases.end, verb, h.lease_names(lease))
+        return ended
 
     async def wait_until_sampleable(
         self, min_items: int | None = None, timeout: float | None = None, cancel_event: Any = None
@@ -212,11 +226,14 @@ class AsyncReplayBuffer:
         await self.close()
 
     async def close(self) -> None:
+        await self._close(release=False)
+
+    async def _close(self, release: bool) -> None:
         if self._closed:
             return
         self._closed = True
         if self._now is not None and not self._now.foreign:
-            await self._now.close()
+            await self._now.close(release)
         if self._server is not None:
             self._server.close()
 
@@ -224,8 +241,8 @@ class AsyncReplayBuffer:
         await self._runtime()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def __aexit__(self, kind: object, *_: object) -> None:
+        await self._close(release=kind is not None)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"setup": self._setup, "identity": self._core.identity(), "closed": self._closed, "how": self._how}

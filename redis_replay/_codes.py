@@ -10,6 +10,7 @@ Data = list[str]
 _ERRORS: dict[str, Callable[[str, Data], e.ReplayError]] = {
     "GONE": lambda name, d: e.BufferGoneError(name=name),
     "STALE": lambda name, d: e.ProtocolError(verb="request", reply="STALE"),
+    "FULL": lambda name, d: e.BufferFullError(name=name, capacity=int(d[0])),
     "SHUT": lambda name, d: e.BufferShutDownError(name=name),
     "NOT_FOUND": lambda name, d: e.BufferNotFoundError(name=name),
     "NOT_READY": lambda name, d: e.NotReadyError(name=name, have=int(d[0]), need=int(d[1])),

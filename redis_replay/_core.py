@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from redis_replay._keys import Keys
+from redis_replay._leases import Leases
 from redis_replay._schema import Schema
 from redis_replay.samplers import Sampler, Uniform, parse
 
@@ -83,6 +84,8 @@ class Core:
         self.capacity = 0
         self.sampler: Sampler = Uniform()
         self.consume: int | None = None
+        self.lease: float | None = None  # seconds
+        self.leases = Leases()
         self.schema: Schema | None = None
         self.record_bytes = 0
 
@@ -93,13 +96,14 @@ class Core:
         self.sampler = parse(config["sampler"])
         uses = config["consume_after_n_samples"]
         self.consume = None if uses == "None" else int(uses)
+        self.lease = None if config["lease"] == "None" else float(config["lease"])
         if "schema" in config:
             self.schema = Schema.from_text(config["schema"])
             self.record_bytes = int(config["record_bytes"])
 
     def identity(self) -> dict[str, Any]:
         """What another handle on the same buffer starts from. Holds no data."""
-        names = ("epoch", "capacity", "sampler", "consume", "schema", "record_bytes")
+        names = ("epoch", "capacity", "sampler", "consume", "lease", "schema", "record_bytes")
         return {name: getattr(self, name) for name in names}
 
     def identify(self, identity: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """What the sync and the async handle share: arguments checked, wishes made, batches decoded. No I/O."""
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from redis_replay._address import Address
 from redis_replay._clock import monotonic
 from redis_replay._core import Core
 from redis_replay._keys import Keys, check_name
+from redis_replay._leases import caller
 from redis_replay._ops_sample import Drawn
 from redis_replay._types import SampleInfo
 from redis_replay.embedded import EmbeddedServer, resolve
@@ -67,9 +69,11 @@ def mode(options: dict[str, Any], fresh: bool) -> str:
     """What `open` shall do.
 
     Raises:
-        ArgumentError: fresh=True without a capacity.
+        ArgumentError: fresh=True without a capacity; a lease without consume_after_n_samples.
     """
     if options["capacity"] is not opt.UNSET:
+        if options["lease"] not in (opt.UNSET, None) and options["consume_after_n_samples"] in (opt.UNSET, None):
+            raise ArgumentError(name="consume_after_n_samples", allowed="given with lease", found=None)
         return "fresh" if opt.flag("fresh", fresh) else "create"
     if opt.flag("fresh", fresh):
         raise ArgumentError(name="capacity", allowed="given with fresh=True", found=None)
@@ -114,12 +118,51 @@ def needed(core: Core, default: int | None, min_items: object) -> int:
 
 
 def draw_wish(
-    core: Core, default: int | None, batch_size: object, min_items: object, wait: bool, timeout: object, event: object
+    core: Core,
+    default: int | None,
+    batch_size: object,
+    min_items: object,
+    wait: bool,
+    timeout: object,
+    event: object,
+    lease: object,
 ) -> _ops_sample.Wish:
-    """The wish of `sample`."""
+    """The wish of `sample`, of the thread or task that runs."""
     limit, checked = opt.seconds("timeout", timeout), opt.cancel(event)
     n, least = sizes(core, default, batch_size, min_items)
-    return _ops_sample.sample_wish(n, least, wait=opt.flag("wait", wait), timeout=limit, cancel_event=checked)
+    return _ops_sample.sample_wish(
+        n, least, wait=opt.flag("wait", wait), lease=lent(core, lease), owner=caller(), timeout=limit, cancel_event=checked
+    )
+
+
+def lent(core: Core, lease: object) -> float | None:
+    """Seconds for which a draw is lent; None: it consumes at once.
+
+    Raises:
+        ArgumentError: a lease for a buffer that never consumes.
+    """
+    if lease is None:
+        return core.lease
+    seconds = opt.lease_seconds(lease)
+    if core.consume is None:
+        raise ArgumentError(name="lease", allowed="left out where consume_after_n_samples is None", found=lease)
+    return seconds
+
+
+def lease_names(lease: object) -> list[str]:
+    """One lease or many.
+
+    Raises:
+        ArgumentTypeError: it is neither a str nor an iterable of them.
+        ArgumentError: it cannot be the name of a lease.
+    """
+    names: list[Any] = [lease] if isinstance(lease, str) or not isinstance(lease, Iterable) else list(lease)
+    for name in names:
+        if not isinstance(name, str):
+            raise ArgumentTypeError(name="lease", allowed="info.lease of a draw, or several of them", found=name)
+        if not re.fullmatch(r"\w+\.\d+", name):
+            raise ArgumentError(name="lease", allowed="info.lease of a draw, or several of them", found=name)
+    return names
 
 
 def wait_wish(core: Core, default: int | None, min_items: object, timeout: object, event: object) -> _ops_sample.Wish:
@@ -155,7 +198,7 @@ def _decode(core: Core, drawn: Drawn) -> Any:
 
 def _with_info(core: Core, drawn: Drawn) -> tuple[Any, SampleInfo]:
     probability = np.full(len(drawn.index), core.sampler.probability(drawn.live))
-    return _decode(core, drawn), SampleInfo(drawn.index, probability, drawn.times_sampled, drawn.last)
+    return _decode(core, drawn), SampleInfo(drawn.index, probability, drawn.times_sampled, drawn.last, drawn.lease)
 
 
 def _tensor(index: Any) -> Any:

@@ -21,7 +21,7 @@ from redis_replay.exceptions import (
     ServerTooOldError,
 )
 
-FORMAT = "1"  # of what is stored; one higher whenever a key, an answer or a payload changes its meaning
+FORMAT = "2"  # of what is stored; one higher whenever a key, an answer or a payload changes its meaning
 OPEN_SECONDS = 1.5
 NEED = "Redis 7.0 or Valkey 7.2"
 
@@ -116,7 +116,7 @@ def examine(core: Core) -> Generator[Step, Any, Report]:
     facts = yield from read.facts(core)
     findings = list(_judge(core, facts))
     checked = {"records": int(facts["xlen"])}
-    for what in ("order", "uses", "parting", "held", "holes"):
+    for what in ("order", "uses", "parting", "held", "holes", "leased"):
         looked, wrong = yield from read.audit(core, what)
         checked[what] = looked
         findings += [Finding("I3", core.keys.key(what), "a stored record", f"index {i} without one") for i in wrong]
@@ -135,6 +135,7 @@ def _judge(core: Core, facts: dict[str, str]) -> Generator[Finding, None, None]:
         ("I2", counters, "write_count = live + hidden + leased + consumed + evicted + removed",
          live + n["consumed"] + n["evicted"] + n["removed"], n["write_count"]),
         ("I3", core.keys.key("parting"), "entries", n["parting"], n["parting_size"]),
+        ("I3", core.keys.key("leased"), "entries", n["leases"], n["leased_size"]),
         ("I3", core.keys.key("waiting"), "entries", n["waiters"], n["waiting"]),
         ("I3", core.keys.key("requests"), "entries", n["lanes"], n["requests"]),
         ("I4", records, "the last id", n["last"], last_id),

@@ -8,6 +8,7 @@ from typing import Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from redis_replay import _ops_lease as leases
 from redis_replay import _requests as rq
 from redis_replay import _scripts as scripts
 from redis_replay._core import CALL_SECONDS, LOG_SECONDS, PATIENCE_SECONDS, Core, Lane, log
@@ -30,7 +31,7 @@ from redis_replay.exceptions import (
     ServerRefusedError,
 )
 
-TURN_SECONDS = 0.505  # a little more than TURN_US in lua/include/wake.lua
+SLACK_SECONDS = 0.005  # behind the end of a turn or a lease
 GRACE_SECONDS = 1.0  # for the reply of a script that was sent just before the deadline
 RENEW_SECONDS = 20.0
 TRIES = 3  # draws whose payloads were gone before they could be fetched
@@ -56,6 +57,8 @@ class Wish:
     wait: bool
     timeout: float
     cancel_event: Any
+    lease: float | None = None  # seconds
+    owner: Any = None  # of the batch, and of the one before, which this draw acknowledges
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,7 @@ class Drawn:
     times_sampled: NDArray[np.int64] | None
     live: int
     last: bool
+    lease: str | None
     payloads: list[bytes] | Arriving
 
 
@@ -75,7 +79,7 @@ class _Line:
 
     have: int = 0
     shutdowns: int = -1
-    turn: float = 0.0  # seconds until a turn ahead ends, or 0
+    turn: float = 0.0  # seconds until a turn ahead or a lease ends, or 0
     placed: bool = False
     waited: bool = False
 
@@ -94,22 +98,32 @@ def sample(core: Core, lane: Lane, wish: Wish, decode: Callable[[Core, Drawn], A
         NotReadyError, ReplayTimeoutError, ReplayCancelledError, BufferShutDownError, BufferGoneError, ArgumentError.
     """
     deadline = core.clock() + wish.timeout
-    drew = False
+    yield from leases.acknowledge_own(core, lane, wish.owner)
+    drew, drawn = False, None
     try:
         for _ in range(TRIES):
             reply = yield from reach(core, lane, wish, deadline)
             drew = True
             drawn = (yield from _collect(core, lane, reply)) if reply.word == "OK" else None
             if drawn is not None:
-                return decode(core, drawn)
+                return _handed_out(core, wish, drawn, decode)
             lane.open_number = lane.number  # what was drawn in vain goes back with the next request
     except BaseException as error:
         if drew or not isinstance(error, ReplayError):
             lane.open_number = lane.open_number or lane.number
+            core.leases.end([drawn.lease] if drawn and drawn.lease else [])
         raise
     raise BufferDamagedError(
         name=core.name, key=core.keys.key("records"), found="lacks records that were drawn", expected="their entries"
     )
+
+
+def _handed_out(core: Core, wish: Wish, drawn: Drawn, decode: Callable[[Core, Drawn], Any]) -> Any:
+    """The batch for the caller, who has it on lease from now on, if it was lent."""
+    batch = decode(core, drawn)
+    if drawn.lease is not None:
+        core.leases.add(drawn.lease, wish.owner, wish.lease or 0.0)
+    return batch
 
 
 def reach(core: Core, lane: Lane, wish: Wish, deadline: float) -> Generator[Step, Any, Reply]:
@@ -198,13 +212,13 @@ def _pause(core: Core, lane: Lane, wish: Wish, line: _Line, deadline: float) -> 
     """Blocks until there is a reason to run the script again."""
     wake_at = core.clock() + core.poll_interval * core.random.uniform(0.8, 1.2)
     if line.turn:
-        wake_at = min(wake_at, core.clock() + line.turn + 0.005)
+        wake_at = min(wake_at, core.clock() + line.turn + SLACK_SECONDS)
     while True:
         left = min(wake_at, deadline) - core.clock()
         notice: Notice = yield Pause(lane.name, max(0.0, left), wish.cancel_event)
         if notice.reason != "standby":
             break
-        wake_at = min(wake_at, core.clock() + TURN_SECONDS)
+        wake_at = min(wake_at, core.clock() + notice.seconds + SLACK_SECONDS)
     if notice.reason == "wake":
         core.local.wakeups_by_notice += 1
     elif core.clock() < deadline:
@@ -225,17 +239,19 @@ def _log(core: Core, wish: Wish, line: _Line, logged: float) -> float:
 
 def _collect(core: Core, lane: Lane, reply: Reply) -> Generator[Step, Any, Drawn | None]:
     """The batch of an answer; None where its payloads are gone already."""
-    n, live, schema_hash, flags, indices, uses = (d.decode() for d in reply.data[:6])
+    n, live, schema_hash, flags, lease, indices, uses = (d.decode() for d in reply.data[:7])
     yield from stored_schema(core, schema_hash)
     index = np.array(indices.split(), np.int64)
     counted = np.array(uses.split(), np.int64) if uses else None
-    payloads: Any = reply.data[6:]
+    payloads: Any = reply.data[7:]
     if "p" not in flags:
-        core.record_bytes = int(reply.data[6])
+        core.record_bytes = int(reply.data[7])
         payloads = yield from _fetch(core, lane, indices.split())
     elif len(payloads) != int(n):
         payloads = None
-    return None if payloads is None else Drawn(index, counted, int(live), "l" in flags, payloads)
+    if payloads is None:
+        return None
+    return Drawn(index, counted, int(live), "l" in flags, lease if lease != "-" else None, payloads)
 
 
 def _fetch(core: Core, lane: Lane, indices: list[str]) -> Generator[Step, Any, list[bytes] | Arriving | None]:
@@ -259,7 +275,7 @@ def _fetch(core: Core, lane: Lane, indices: list[str]) -> Generator[Step, Any, l
             raise BufferGoneError(name=core.name)
         if core.clock() - renewed > RENEW_SECONDS:
             renewed = core.clock()
-            yield from rq.ask(core, scripts.renew(lane=lane.name))
+            yield from rq.ask(core, scripts.renew(name=(lane.name,)))
     return out  # type: ignore[no-any-return]
 
 
@@ -285,14 +301,18 @@ def can(core: Core, lane: Lane, wish: Wish) -> Generator[Step, Any, bool]:
     return True
 
 
-def sample_wish(batch_size: int, min_items: int, *, wait: bool, timeout: float = FOREVER, cancel_event: Any = None) -> Wish:
+def sample_wish(
+    batch_size: int, min_items: int, *, wait: bool, lease: float | None = None, owner: Any = None,
+    timeout: float = FOREVER, cancel_event: Any = None,
+) -> Wish:  # fmt: skip
     """The wish of a draw."""
+    lease_us = int(1e6 * (lease or 0))
 
     def script(standing: Standing, seeds: Callable[[], list[int]]) -> Script:
-        return scripts.sample(batch_size=batch_size, min_items=min_items, seed=seeds(), **standing)
+        return scripts.sample(batch_size=batch_size, min_items=min_items, lease_us=lease_us, seed=seeds(), **standing)
 
     what = f"a batch of {batch_size}" + (f" (at least {min_items})" if min_items != batch_size else "")
-    return Wish(script, what, min_items, wait, timeout, cancel_event)
+    return Wish(script, what, min_items, wait, timeout, cancel_event, lease, owner)
 
 
 def wait_wish(n: int, take: int, *, wait: bool, timeout: float = 0.0, cancel_event: Any = None) -> Wish:

@@ -11,6 +11,7 @@ from redis_replay.samplers import Sampler, Uniform
 
 MAX_CAPACITY = 4_000_000_000  # a draw is one 32-bit random number
 FOREVER = math.inf
+MIN_LEASE, MAX_LEASE = 0.05, 86400.0  # seconds
 
 
 class Unset:
@@ -115,8 +116,25 @@ def _uses(value: object) -> str:
     return "None" if value is None else str(whole_number("consume_after_n_samples", value, 1, 1_000_000))
 
 
-STORED = {"capacity": _capacity, "sampler": _sampler, "consume_after_n_samples": _uses}
-DEFAULTS: dict[str, object] = {"sampler": None, "consume_after_n_samples": None}
+def lease_seconds(value: object) -> float:
+    """A lease.
+
+    Raises:
+        ArgumentTypeError: it is no number (a bool is none).
+        ArgumentError: it is out of range.
+    """
+    number = seconds("lease", value)
+    if value is None or not MIN_LEASE <= number <= MAX_LEASE:
+        raise ArgumentError(name="lease", allowed=f"a number of seconds from {MIN_LEASE} to {MAX_LEASE:,}", found=value)
+    return number
+
+
+def _lease(value: object) -> str:
+    return "None" if value is None else repr(lease_seconds(value))
+
+
+STORED = {"capacity": _capacity, "sampler": _sampler, "consume_after_n_samples": _uses, "lease": _lease}
+DEFAULTS: dict[str, object] = {"sampler": None, "consume_after_n_samples": None, "lease": None}
 
 
 def stored(options: dict[str, object]) -> dict[str, tuple[str, bool]]:

@@ -6,13 +6,15 @@ import threading
 from typing import Any
 
 from redis_replay import _ops_admin as admin
+from redis_replay import _ops_lease as leases
 from redis_replay._address import Address
 from redis_replay._clock import monotonic, sleep
 from redis_replay._connection import AsyncConnection, Connection
-from redis_replay._core import CALL_SECONDS, Core, Lane
+from redis_replay._core import CALL_SECONDS, Core, Lane, log
+from redis_replay._renewal import AsyncRenewal, Renewal
 from redis_replay._steps import Call, Fetch, Listen, Operation, Pause, Pipe, Step
 from redis_replay._wakeup import AsyncListener, Listener
-from redis_replay.exceptions import BufferClosedError, ReplayError, ReplayTimeoutError
+from redis_replay.exceptions import BufferClosedError, BufferGoneError, ReplayError, ReplayTimeoutError
 
 IDLE_SECONDS = 0.5  # after which an open number is settled, if no call has done it
 INTERRUPT_SECONDS = 0.5  # how long an interrupted call may take to settle what it left open
@@ -36,6 +38,7 @@ class Runtime:
         self.core = core
         self.connection = Connection(address, core)
         self.listener = Listener(self.connection)
+        self._renewal = Renewal(core, self.drive)
         self._pid = os.getpid()
 
     @property
@@ -87,6 +90,7 @@ class Runtime:
                 self.core.put_lane(lane)
                 if lane.open_number and lane.registered:
                     self._settle_soon(IDLE_SECONDS)
+                self._renewal.arm()
 
     def _settle_soon(self, seconds: float) -> None:
         """An idle handle, too, settles what a call left open: it may hold records that others wait for."""
@@ -121,18 +125,33 @@ class Runtime:
         except ReplayError:
             return
 
-    def close(self) -> None:
-        """Ends every wait, lets running calls end, gives the lanes back."""
+    def close(self, release: bool = False) -> None:
+        """Ends every wait, lets running calls end, acknowledges or releases the leases, gives the lanes back."""
         self.core.closed = True
         self.listener.close()
         until = monotonic() + CLOSE_SECONDS
         while not self.core.idle and monotonic() < until:
             sleep(LANE_SECONDS)
         until = monotonic() + CLOSE_SECONDS
+        self._renewal.stop()
+        self._end_leases(release, until)
         for lane in self.core.lanes:
             if monotonic() < until:
                 self._settle(lane, until, forget=True)
         self.connection.close()
+
+    def _end_leases(self, release: bool, until: float) -> None:
+        """If the server can be reached at once; else they run out."""
+        lane = self.core.take_lane() if len(self.core.leases) else None
+        if lane is None:
+            return
+        try:
+            self.drive(leases.close(self.core, lane, release=release, until=until))
+        except BufferGoneError:  # and the leases with it
+            pass
+        except ReplayError as error:
+            log.warning("buffer %r: closed without having ended its leases: %s", self.core.name, error)
+        self.core.put_lane(lane)
 
 
 class AsyncRuntime:
@@ -142,6 +161,7 @@ class AsyncRuntime:
         self.core = core
         self.connection = AsyncConnection(address, core)
         self.listener = AsyncListener(self.connection)
+        self._renewal = AsyncRenewal(core, self.drive)
         self._pid, self._loop = os.getpid(), asyncio.get_running_loop()
         self._settling: set[asyncio.Task[None]] = set()
 
@@ -187,6 +207,7 @@ class AsyncRuntime:
                 self.core.put_lane(lane)
             raise
         self.core.put_lane(lane)
+        self._renewal.arm()
         return result
 
     async def _lane(self, timeout: float) -> Lane:
@@ -220,14 +241,16 @@ class AsyncRuntime:
         except ReplayError:
             return
 
-    async def close(self) -> None:
-        """Ends every wait, lets running calls end, gives the lanes back."""
+    async def close(self, release: bool = False) -> None:
+        """Ends every wait, lets running calls end, acknowledges or releases the leases, gives the lanes back."""
         self.core.closed = True
         await self.listener.close()
         until = monotonic() + CLOSE_SECONDS
         while not self.core.idle and monotonic() < until:  # noqa: ASYNC110 - calls end without telling
             await asyncio.sleep(LANE_SECONDS)
         until = monotonic() + CLOSE_SECONDS
+        await self._renewal.stop()
+        await self._end_leases(release, until)
         for lane in self.core.lanes:
             if monotonic() < until:
                 await self._settle(lane, until, forget=True)
@@ -235,3 +258,15 @@ class AsyncRuntime:
             task.cancel()
         await asyncio.gather(*self._settling, return_exceptions=True)
         await self.connection.close()
+
+    async def _end_leases(self, release: bool, until: float) -> None:
+        lane = self.core.take_lane() if len(self.core.leases) else None
+        if lane is None:
+            return
+        try:
+            await self.drive(leases.close(self.core, lane, release=release, until=until))
+        except BufferGoneError:  # and the leases with it
+            pass
+        except ReplayError as error:
+            log.warning("buffer %r: closed without having ended its leases: %s", self.core.name, error)
+        self.core.put_lane(lane)

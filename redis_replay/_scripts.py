@@ -59,9 +59,19 @@ def page(*, after: int, page_size: int) -> Script:
     return _script("page", after, page_size)
 
 
-def renew(*, lane: str) -> Script:
-    """Keeps a hold alive."""
-    return _script("renew", lane)
+def renew(*, name: Sequence[str]) -> Script:
+    """Keeps holds and leases alive."""
+    return _script("renew", *name)
+
+
+def ack(*, lease: Sequence[str]) -> Script:
+    """The reader is done with what it was lent."""
+    return _script("ack", *lease)
+
+
+def release(*, lease: Sequence[str]) -> Script:
+    """Gives back what was lent."""
+    return _script("release", *lease)
 
 
 def add(*, schema_hash: str, schema: str, record_bytes: int, total_bytes: int, payload: bytes, n: int) -> Script:
@@ -77,10 +87,10 @@ def gate(*, step: str, schema_hash: str, schema: str, record_bytes: int, total_b
 
 def sample(
     *, batch_size: int, min_items: int, wait: bool, keep_place: bool, poll_us: int, shutdowns: int, channel: str,
-    seed: Sequence[int],
+    lease_us: int, seed: Sequence[int],
 ) -> Script:  # fmt: skip
     """A draw."""
-    return _script("sample", batch_size, min_items, wait, keep_place, poll_us, shutdowns, channel, *seed)
+    return _script("sample", batch_size, min_items, wait, keep_place, poll_us, shutdowns, channel, lease_us, *seed)
 
 
 def wait(*, min_items: int, take: int, wait: bool, keep_place: bool, poll_us: int, shutdowns: int, channel: str) -> Script:

@@ -69,6 +69,7 @@ class Notice:
     """Why a Pause ended: `wake`, `standby`, `lost` (the subscription was opened anew), `poll` (time), `cancelled`."""
 
     reason: str
+    seconds: float = 0.0  # of a `standby`: after which to look again
 
 
 @dataclass(frozen=True, slots=True)

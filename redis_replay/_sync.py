@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from redis_replay import _handle as h
 from redis_replay import _ops_admin as admin
+from redis_replay import _ops_lease as leases
 from redis_replay import _ops_read as read
 from redis_replay import _ops_sample as draw
 from redis_replay import _ops_write as write
@@ -17,7 +18,7 @@ from redis_replay._core import CALL_SECONDS, LocalStats
 from redis_replay._decode import decode_record
 from redis_replay._encode import encode_batch, encode_record
 from redis_replay._runtime import Runtime
-from redis_replay._types import Report
+from redis_replay._types import LeasesEnded, Report
 from redis_replay.exceptions import BufferClosedError, BufferShutDownError
 
 
@@ -34,6 +35,8 @@ class ReplayBuffer:
         batch_size: default of `sample` and `wait_until_sampleable`.
         sampler: one of redis_replay.samplers; None is Uniform().
         consume_after_n_samples: a record leaves the buffer when it has been handed out so often; None is never.
+        lease: seconds for which a batch is lent: its uses count when it is acknowledged, by `ack`, by the same thread's next
+            `sample` or by `close`; else it comes back. 0.05 to 86,400, with consume_after_n_samples; None: uses count at once.
         seed: of this handle's draws; None is fresh entropy. A forked, unpickled or copied handle gets its own stream.
         poll_interval: seconds after which a wait looks again although no notice came, 0.01 to 600.
         fresh: delete the buffer first, if it is there.
@@ -56,11 +59,14 @@ class ReplayBuffer:
         batch_size: int | None = None,
         sampler: object = opt.UNSET,
         consume_after_n_samples: object = opt.UNSET,
+        lease: object = opt.UNSET,
         seed: int | None = None,
         poll_interval: float = 1.0,
         fresh: bool = False,
     ) -> None:
-        options = {"capacity": capacity, "sampler": sampler, "consume_after_n_samples": consume_after_n_samples}
+        options = {
+            "capacity": capacity, "sampler": sampler, "consume_after_n_samples": consume_after_n_samples, "lease": lease,
+        }  # fmt: skip
         mode = h.mode(options, fresh)
         self._prepare(url, name, options, batch_size, poll_interval, seed)
         self._open(admin.open_buffer, mode, opt.stored(options))
@@ -155,7 +161,7 @@ class ReplayBuffer:
 
     def sample(
         self, batch_size: int | None = None, return_info: bool = False, *, wait: bool = False,
-        timeout: float | None = None, cancel_event: Any = None, min_items: int | None = None,
+        timeout: float | None = None, cancel_event: Any = None, min_items: int | None = None, lease: float | None = None,
     ) -> Any:  # fmt: skip
         """A batch, reserved: check, choice, consumption and count are one step on the server.
 
@@ -167,6 +173,8 @@ class ReplayBuffer:
             cancel_event: anything with is_set(), looked at every 0.1 s; set, it ends the wait.
             min_items: a smaller floor: fewer records will do. A draw with replacement then gives a full batch; any other
                 comes back short.
+            lease: seconds, other than the buffer's; this handle renews it as long as the thread lives. `info.lease` is its
+                name. The batch that this thread drew before is acknowledged first.
 
         Returns:
             Each leaf with a leading dimension n, writable and the caller's own; Python scalars as arrays, texts as lists.
@@ -178,9 +186,28 @@ class ReplayBuffer:
             BufferGoneError, BufferClosedError, ConnectionLostError.
         """
         core = self._runtime().core
-        wish = h.draw_wish(core, self._setup.batch_size, batch_size, min_items, wait, timeout, cancel_event)
+        wish = h.draw_wish(core, self._setup.batch_size, batch_size, min_items, wait, timeout, cancel_event, lease)
         decode = h.decoder(return_info)
         return self._run(draw.sample, wish, decode, timeout=wish.timeout if wish.wait else CALL_SECONDS)
+
+    def ack(self, lease: Any) -> LeasesEnded:
+        """The reader is done with a batch: its uses count, and what had its last one is consumed.
+
+        Args:
+            lease: `info.lease`, or several of them.
+
+        Returns:
+            How many it ended, and how many had ended before: those ran out, and their records may be handed out again.
+        """
+        return self._end_leases(scripts.ack, lease)
+
+    def release(self, lease: Any) -> LeasesEnded:
+        """A batch goes back, as if it had not been drawn. Argument and result as `ack`."""
+        return self._end_leases(scripts.release, lease)
+
+    def _end_leases(self, verb: Any, lease: Any) -> LeasesEnded:
+        ended: LeasesEnded = self._run(leases.end, verb, h.lease_names(lease))
+        return ended
 
     def wait_until_sampleable(
         self, min_items: int | None = None, timeout: float | None = None, cancel_event: Any = None
@@ -303,20 +330,24 @@ class ReplayBuffer:
         self.close()
 
     def close(self) -> None:
-        """Ends this handle, not the buffer: its waits end with BufferClosedError. Idempotent."""
+        """Ends this handle, not the buffer: its waits end with BufferClosedError, its leases are acknowledged. Idempotent."""
+        self._close(release=False)
+
+    def _close(self, release: bool) -> None:
         if self._closed:
             return
         self._closed = True
         if not self._now.foreign:
-            self._now.close()
+            self._now.close(release)
         if self._server is not None:
             self._server.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, *_: object) -> None:
+        """Closes the handle. After an exception its leases are released, not acknowledged."""
+        self._close(release=kind is not None)
 
     def __getstate__(self) -> dict[str, Any]:
         """Address, options and identity: no data, no socket. The password goes along."""

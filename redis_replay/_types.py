@@ -16,6 +16,7 @@ class SampleInfo:
         index: int64 (n,), the identity of each record.
         probability: float64 (n,), with which one draw gives this record: 1 / live for Uniform, 1 for an end.
         times_sampled: int64 (n,), hand-outs of each record, this one included; None in a buffer that does not count them.
+        lease: the name of the batch's lease, for `ack` and `release`; None where it was not lent.
         last: whether a draining buffer gave out the last of its records.
     """
 
@@ -23,6 +24,15 @@ class SampleInfo:
     probability: NDArray[np.float64]
     times_sampled: NDArray[np.int64] | None
     last: bool
+    lease: str | None = None
+
+
+@dataclass(frozen=True)
+class LeasesEnded:
+    """What `ack` and `release` did: leases that they ended, and those that had ended before (ran out, or twice named)."""
+
+    applied: int
+    late: int
 
 
 @dataclass(frozen=True)

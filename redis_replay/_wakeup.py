@@ -42,8 +42,9 @@ class _Boxes:
         if message["channel"].decode() == self.core.keys.events:
             self.notices[EVENTS] = Notice("wake")
             return
-        reason, _, lane = message["data"].decode(errors="replace").partition(" ")  # anybody may publish
-        self.notices[lane] = Notice(reason)
+        words = message["data"].decode(errors="replace").split(" ")  # anybody may publish
+        after = int(words[2]) / 1e6 if len(words) == 3 and words[2].isdecimal() and len(words[2]) < 16 else 0.0
+        self.notices[words[1] if len(words) > 1 else ""] = Notice(words[0], after)
 
     def begin(self, lane: str) -> None:
         """What came for the lane before concerns another wait."""

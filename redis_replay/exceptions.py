@@ -6,6 +6,7 @@
     │   └── LeafTypeError (TypeError)       a leaf of a type that cannot be stored at all
     ├── ConfigMismatchError (ValueError)    attached with other settings than the buffer has
     ├── LimitError (ValueError)             an index or a counter has reached its last value
+    ├── BufferFullError                     every record is lent to readers, so none can be evicted
     ├── NotReadyError                       fewer records than the call needs, and it does not wait
     ├── ReplayTimeoutError (TimeoutError)   a wait reached its timeout
     ├── ReplayCancelledError (RuntimeError) a wait's cancel_event was set
@@ -105,6 +106,14 @@ class LimitError(ReplayError, ValueError):
     value: int
     n: int
     limit: int
+
+
+class BufferFullError(ReplayError):
+    """Every record that the buffer can hold is lent to readers under a lease: none can be evicted. Nothing was written."""
+
+    text = "buffer {name!r}: all its {capacity} records are lent to readers; nothing was written until one acks or a lease ends"
+    name: str
+    capacity: int
 
 
 class NotReadyError(ReplayError):

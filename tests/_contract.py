@@ -140,10 +140,10 @@ class RawLane:
         gates = [reply for reply in replies if isinstance(reply, list)]
         return [_as_text(reply) for reply in gates] or replies
 
-    def sample(self, n, need=None, *, wait=0, shutdowns=-1, **kwargs):
-        """One draw, which joins the line with wait=1."""
-        need = n if need is None else need
-        return self("sample", batch_size=n, min_items=need, seed=self.seeds, **self._standing(wait, shutdowns), **kwargs)
+    def sample(self, n, need=None, *, wait=0, shutdowns=-1, lease=0, **kwargs):
+        """One draw, which joins the line with wait=1; `lease` in seconds."""
+        about = {"batch_size": n, "min_items": n if need is None else need, "lease_us": int(lease * 1e6)}
+        return self("sample", seed=self.seeds, **about, **self._standing(wait, shutdowns), **kwargs)
 
     def wait(self, need, take=0, *, wait=0, shutdowns=-1, **kwargs):
         """One look at whether enough is there."""

@@ -38,11 +38,13 @@ class RefusedError(Exception):
 
 @dataclass
 class Draw:
-    """What a lane was given last: each record with whether this use consumed it. `held`: its bytes are kept for the lane."""
+    """What a lane was given last: each record with whether this use consumed it, and the lease under which it was lent.
+    `held`: its bytes are kept for the lane."""
 
     records: list
     n: int
     held: bool
+    lease: str | None = None
 
 
 @dataclass
@@ -60,10 +62,23 @@ class Model:
     live: dict = field(default_factory=dict)  # index -> what was written
     uses: dict = field(default_factory=dict)  # index -> times handed out, live or parting
     parting: dict = field(default_factory=dict)
+    leases: dict = field(default_factory=dict)  # lease -> what it lent: index -> value
     draws: dict = field(default_factory=dict)  # lane -> its last Draw
     counts: dict = field(
         default_factory=lambda: dict.fromkeys(
-            ("write_count", "records_total", "consumed", "evicted", "removed", "sample_calls", "samples_returned", "lapsed"), 0
+            (
+                "write_count",
+                "records_total",
+                "consumed",
+                "evicted",
+                "removed",
+                "sample_calls",
+                "samples_returned",
+                "lapsed",
+                "reclaimed",
+                "late",
+            ),
+            0,
         )
     )
 
@@ -71,8 +86,13 @@ class Model:
 
     def counters(self):
         """Those of `stats()` that follow from what was done."""
-        sizes = {"sampleable_size": len(self.live), "parting": len(self.parting)}
-        return self.counts | sizes | {"storage_size": len(self.live) + len(self.parting), "state": self.state}
+        sizes = {"sampleable_size": len(self.live), "parting": len(self.parting), "leased": len(self.leased)}
+        return self.counts | sizes | {"storage_size": sum(sizes.values()), "state": self.state}
+
+    @property
+    def leased(self):
+        """What is lent: index -> value."""
+        return {index: value for lent in self.leases.values() for index, value in lent.items()}
 
     @property
     def distinct(self):
@@ -108,6 +128,8 @@ class Model:
         self.request(lane)
         if self.state != "open":
             self._refuse("SHUT")
+        if len(self.leased) >= self.capacity:
+            self._refuse("FULL", self.capacity)
         indices = list(range(self.last + 1, self.last + len(values) + 1))
         self.live |= dict(zip(indices, values, strict=True))
         self.last += len(values)
@@ -120,14 +142,16 @@ class Model:
         if self.state == "shut":
             self._refuse("SHUT")
         have = len(self.live)
-        if self.state == "draining":
+        if self.state == "draining" and not self.leases:
             need = max(1, min(need, have))
         if have < need:
             self._refuse("NOT_READY", have, need)
         return min(n, have) if self.distinct else n
 
-    def sample(self, lane, indices):
+    def sample(self, lane, indices, lease=None):
         """Hands `indices` out, as `choose` or a server chose them. Gives the uses of each, and whether it was the last."""
+        if lease:
+            return self._lend(lane, indices, lease)
         drawn, told = [], []
         for index in indices:
             self.uses[index] = self.uses.get(index, 0) + 1 if self.consume else 0
@@ -139,9 +163,46 @@ class Model:
                 self.parting[index] = self.live.pop(index)
                 self._count(consumed=1)
         self._count(sample_calls=1, samples_returned=len(indices))
-        last = self.state == "draining" and not self.live
+        last = self.state == "draining" and not self.live and not self.leases
         self._end()
         return told, last
+
+    def _lend(self, lane, indices, lease):
+        others = bool(self.leases)
+        self.draws[lane] = Draw([(index, False) for index in indices], len(indices), held=True, lease=lease)
+        self.leases[lease] = {index: self.live.pop(index) for index in indices}
+        self._count(sample_calls=1, samples_returned=len(indices))
+        last = self.state == "draining" and not self.live and not others
+        return [self.uses.get(index, 0) + 1 for index in indices], last
+
+    def ack(self, lane, lease):
+        """Whether the lease was still open."""
+        self.request(lane)
+        lent = self.leases.pop(lease, None)
+        for index, value in (lent or {}).items():
+            self.uses[index] = self.uses.get(index, 0) + 1
+            self.live[index] = value
+            if self.uses[index] == self.consume:
+                self._count(consumed=1)
+                self._part([index])
+            elif index <= self.passed:
+                self._count(evicted=1)
+                self._part([index])
+        self._count(late=lent is None)
+        self._end()
+        return lent is not None
+
+    def release(self, lane, lease):
+        """Whether the lease was still open."""
+        self.request(lane)
+        ended = self._give_back(lease)
+        self._end()
+        return ended
+
+    def let_leases_run_out(self):
+        for lease, lent in list(self.leases.items()):
+            self._count(reclaimed=len(lent))
+            self._give_back(lease)
 
     def remove(self, lane, indices):
         self.request(lane)
@@ -153,8 +214,8 @@ class Model:
 
     def empty(self, lane, reset):
         self.request(lane)
-        self._count(removed=len(self.live))
-        for gone in (self.live, self.uses, self.parting):
+        self._count(removed=len(self.live) + len(self.leased))
+        for gone in (self.live, self.uses, self.parting, self.leases):
             gone.clear()
         for draw in self.draws.values():
             draw.held = False
@@ -164,7 +225,7 @@ class Model:
 
     def shutdown(self, lane, drain):
         self.request(lane)
-        drain = drain and self.consume is not None and bool(self.live)
+        drain = drain and self.consume is not None and bool(self.live or self.leases)
         if self.state != "shut" and not drain:
             self.state, self.drained = "shut", False
         elif self.state == "open":
@@ -210,8 +271,25 @@ class Model:
                 del self.parting[index]
                 self.uses.pop(index, None)
 
+    def _give_back(self, lease):
+        lent = self.leases.pop(lease, None)
+        if lent is None:
+            return False
+        self._count(sample_calls=-1, samples_returned=-len(lent))
+        for index, value in lent.items():
+            self.live[index] = value
+            if index <= self.passed:
+                self._count(evicted=1)
+                self._part([index])
+        return True
+
     def _go_back(self, draw):
         """Exactly what the draw did is undone. What has left since in another way stays gone."""
+        if draw.lease:
+            self._let_go(draw)
+            draw.held = False
+            self._give_back(draw.lease)
+            return
         self._count(sample_calls=-1, samples_returned=-draw.n)
         if self.consume is None:
             return
@@ -231,7 +309,7 @@ class Model:
             self.state, self.drained = "draining", False
 
     def _make_room(self):
-        oldest = sorted(self.live)[: max(0, len(self.live) - self.capacity)]
+        oldest = sorted(self.live)[: max(0, len(self.live) + len(self.leased) - self.capacity)]
         if oldest:
             self.passed = max(self.passed, oldest[-1])
         self._count(evicted=len(oldest))
@@ -242,5 +320,5 @@ class Model:
         raise RefusedError(*why)
 
     def _end(self):
-        if self.state == "draining" and not self.live:
+        if self.state == "draining" and not self.live and not self.leases:
             self.state, self.drained = "shut", True

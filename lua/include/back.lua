@@ -1,26 +1,17 @@
 -- back: what a draw did is undone, exactly. A record that has left since in another way stays gone.
 -- @include evict
+-- @include lease
 
--- Of the records that the draw consumed, those nobody has removed since: alive again, or evicted if eviction has passed them.
-local function revive(indices)
-  local passed = {}
-  for _, index in ipairs(indices) do
-    if tonumber(index) < count('first') then
-      passed[#passed + 1] = index
-    else
-      redis.call('ZADD', order, index, index)
-      bump('sampleable_size', 1)
-    end
-  end
-  bump('parting', -#indices)
-  bump('consumed', -#indices)
-  bump('evicted', #passed)
-  return passed
-end
-
--- `drawn`: what the draw was answered, a list of {index, consumed by it}; n: the batch as it was counted.
-local function go_back(lane, drawn, n)
+-- `drawn`: what the draw was answered, a list of {index, consumed by it}; n: the batch as it was counted; `lease`: under
+-- which it was lent, or nil.
+local function go_back(lane, drawn, n, lease)
   local consumed, indices = {}, {}
+  if lease then
+    for i, record in ipairs(drawn) do indices[i] = record[1] end
+    unhold(lane, indices)
+    give_back(lease)
+    return
+  end
   for i, record in ipairs(drawn) do
     local index = record[1]
     indices[i] = index
@@ -31,7 +22,9 @@ local function go_back(lane, drawn, n)
   end
   bump('sample_calls', -1)
   bump('samples_returned', -n)
-  local passed = revive(consumed)
+  bump('parting', -#consumed)
+  bump('consumed', -#consumed)
+  local passed = enlive(consumed)
   unhold(lane, indices)
   drop(passed)
   make_room()

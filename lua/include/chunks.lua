@@ -5,6 +5,12 @@ local function int(x)
   return string.format('%d', x)
 end
 
+local function split(text)
+  local out = {}
+  for word in text:gmatch('%S+') do out[#out + 1] = word end
+  return out
+end
+
 -- Sum of the integer replies of `command key list…`.
 local function call_many(command, key, list)
   local sum = 0

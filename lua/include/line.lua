@@ -2,8 +2,8 @@
 -- @include state
 local LINE = 1024 -- waiters looked at in one script
 
--- need, take; ends: when it is dropped unless it polls; turn: end of its turn (0: not notified); standby: 1 when told;
--- lost: 1 when a notice reached nobody; channel: where its client listens. Times in microseconds.
+-- need, take; ends: when it is dropped unless it polls; turn: end of its turn (0: not notified); standby: when it was told
+-- to look again (0: not told); lost: 1 when a notice reached nobody; channel: where its client listens. Times in microseconds.
 local function write_waiter(lane, w)
   redis.call('HSET', waiting, lane, table.concat(
     {int(w.need), int(w.take), int(w.ends), int(w.turn), int(w.standby), int(w.lost), w.channel}, ' '))

@@ -1,5 +1,6 @@
 -- ready: one rule for draw, wait and wake, so that what wakes is what would succeed; and what happens if it is not so.
 -- @include line
+-- @include lease
 
 -- What must be there for a call with this need. A draining buffer gives out the rest as a short batch.
 local function needed(need)
@@ -23,19 +24,25 @@ local function is_shut(shutdowns)
   return settings.state == 'shut' or (shutdowns >= 0 and shutdowns ~= tonumber(settings.shutdowns))
 end
 
--- Not enough: the caller joins the line (a poll keeps its place), or leaves it. Gives the answer, with the time until the
--- first of the turns ahead of it ends: then it may look again, and needs no standby.
+-- The sooner of two times, where 0 is never.
+local function sooner(a, b)
+  if a == 0 or b == 0 then return math.max(a, b) end
+  return math.min(a, b)
+end
+
+-- Not enough: the caller joins the line (a poll keeps its place), or leaves it. Gives the answer, with the time until there
+-- may be more without anybody's doing, as a turn ahead of it or a lease ends: then it may look again, and needs no standby.
 local function not_ready(line, lane, have, wish, time)
-  local turn = 0
+  local again = first_lease_end()
   for _, w in ipairs(line) do
     if w.lane == lane then break end
-    if w.turn > 0 and (turn == 0 or w.turn < turn) then turn = w.turn end
+    again = sooner(again, w.turn)
   end
   if wish.wait then
     join_line(lane, {need = wish.need, take = wish.take, ends = time + 3 * wish.poll_us, turn = 0,
-      standby = turn > 0 and 1 or 0, lost = 0, channel = wish.channel})
+      standby = again, lost = 0, channel = wish.channel})
   else
     leave_line(lane)
   end
-  return {'NOT_READY', int(have), int(wish.need), settings.shutdowns, int(turn > 0 and turn - time or 0)}
+  return {'NOT_READY', int(have), int(wish.need), settings.shutdowns, int(again > 0 and math.max(1, again - time) or 0)}
 end

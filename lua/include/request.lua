@@ -8,12 +8,6 @@
 local epoch, lane, number, open_number = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local LANE_US = 3600 * 1000000
 
-local function split(text)
-  local out = {}
-  for word in text:gmatch('%S+') do out[#out + 1] = word end
-  return out
-end
-
 -- The lane's last number and its answer: verb, words.
 local function stored(of)
   local text = redis.call('HGET', requests, of)
@@ -22,15 +16,16 @@ local function stored(of)
   return {number = tonumber(table.remove(words, 1)), verb = table.remove(words, 1), words = words}
 end
 
--- What a stored answer "OK <n> <live> <l or -> <index>[:<use>[c]]…" of a draw gave out: {index, consumed by it}…, and n.
+-- What a stored answer "OK <n> <live> <l or -> <lease or -> <index>[:<use>[c]]…" of a draw gave out: {index, consumed by
+-- it}…, n, and the lease.
 local function drawn_by(last)
   local out = {}
-  if last.verb ~= 'sample' or last.words[1] ~= 'OK' then return out, nil end
-  for i = 5, #last.words do
+  if last.verb ~= 'sample' or last.words[1] ~= 'OK' then return out, nil, nil end
+  for i = 6, #last.words do
     local index, mark = last.words[i]:match('^(%d+):?%d*(c?)$')
     out[#out + 1] = {index, mark == 'c'}
   end
-  return out, tonumber(last.words[2])
+  return out, tonumber(last.words[2]), last.words[5] ~= '-' and last.words[5] or nil
 end
 
 local function indices_of(drawn)
@@ -41,7 +36,7 @@ end
 
 local function forget_lane(old)
   local last = stored(old)
-  if last then unhold(old, indices_of(drawn_by(last))) end
+  if last then unhold(old, indices_of((drawn_by(last)))) end
   redis.call('HDEL', requests, old)
   redis.call('ZREM', lanes, old)
   leave_line(old)
@@ -54,12 +49,13 @@ local function expire_lanes(time)
   end
 end
 
--- Holds that ran out: a few at each script, so that no call has much to do.
+-- Leases and holds that ran out: so many at each script that no call has much to do.
 local function reclaim(time)
+  reclaim_leases(time)
   for _, slow in ipairs(redis.call('ZRANGEBYSCORE', holds, '-inf', int(time), 'LIMIT', 0, 2)) do
     local last = stored(slow)
     if last then
-      unhold(slow, indices_of(drawn_by(last)))
+      unhold(slow, indices_of((drawn_by(last))))
       redis.call('HSET', requests, slow, int(last.number) .. ' sample LAPSED')
     end
     redis.call('ZREM', holds, slow) -- also one whose request somebody deleted by hand
@@ -79,8 +75,8 @@ local function judge(keep_place)
   if number < last.number then return {'STALE', '-'} end
   local became = '-'
   if open_number > 0 then became = last.number >= open_number and 'applied' or 'never' end
-  local drawn, n = drawn_by(last)
-  if n and became == 'applied' then go_back(lane, drawn, n) elseif #drawn > 0 then unhold(lane, indices_of(drawn)) end
+  local drawn, n, lease = drawn_by(last)
+  if n and became == 'applied' then go_back(lane, drawn, n, lease) elseif #drawn > 0 then unhold(lane, indices_of(drawn)) end
   if not keep_place and last.words[1] == 'NOT_READY' then leave_line(lane) end
   return nil, became
 end

@@ -2,9 +2,9 @@
 -- @include ready
 local TURN_US = 500000
 
--- A notice is a hint without data; who gets it runs its script again.
-local function tell(w, message)
-  return redis.call('PUBLISH', w.channel, message .. ' ' .. w.lane)
+-- A notice is a hint; who gets it runs its script again: at once, or after `us` microseconds.
+local function tell(w, message, us)
+  return redis.call('PUBLISH', w.channel, message .. ' ' .. w.lane .. (us and ' ' .. int(us) or ''))
 end
 
 -- A notice that reached nobody gives no turn: the next in line has it. Until it polls again the lost one is passed over.
@@ -24,26 +24,29 @@ local function blocks(w)
   return false
 end
 
--- The next in line runs its script when the turn before it has run out, should its owner have died.
-local function stand_by(w)
-  if w.standby == 1 then return end
-  w.standby = 1
+-- Whom nothing wakes runs its script when a turn before it, or a lease, has run out, should their owner have died.
+local function stand_by(w, again, time)
+  if again == 0 or (w.standby > 0 and w.standby <= again) then return end
+  w.standby = again
   write_waiter(w.lane, w)
-  tell(w, 'standby')
+  tell(w, 'standby', math.max(1, again - time))
 end
 
 -- The rule of `available`, for each waiter in turn: what those ahead of it are about to take is not there for it.
 local function wake_line(time)
-  local owed, turns, blocked = 0, 0, false
+  local owed, blocked, lease = 0, false, first_lease_end()
+  local again = lease
   for _, w in ipairs(read_line(time)) do
     if w.turn > 0 then
-      owed, turns = owed + w.take, turns + 1
+      owed, again = owed + w.take, sooner(again, w.turn)
     elseif w.lost == 0 and not (blocked and w.take > 0) then
       if count('sampleable_size') - owed >= needed(w.need) then
-        if notify(w, time) then owed, turns = owed + w.take, turns + 1 end
-      elseif w.take > 0 then
+        if notify(w, time) then owed, again = owed + w.take, sooner(again, w.turn) end
+      elseif w.take == 0 then
+        stand_by(w, lease, time)
+      else
         blocked = blocks(w)
-        if blocked and turns > 0 then stand_by(w) end
+        if blocked then stand_by(w, again, time) end
       end
     end
   end

@@ -47,6 +47,7 @@ end
 -- Why n records may not be written, or nil.
 local function refusal(n, schema_hash, schema, bytes)
   if settings.state ~= 'open' then return {'SHUT'} end
+  if count('leased') >= settings.capacity then return {'FULL', int(settings.capacity)} end
   local why = skip_foreign()
   if why then return why end
   if count('last') + n > MAX_INDEX then return {'LIMIT', 'index', int(count('last')), int(n), int(MAX_INDEX)} end

@@ -11,7 +11,7 @@ from redis_replay.samplers import Fifo
 from tests._contract import LARGE, SMALL, Records, about, nothing_changes
 
 ANSWERS = {"OK", "OPEN", "READY"}
-NUMBERED = ("add", "gate", "sample", "remove", "empty", "shutdown", "reopen", "wait", "settle")
+NUMBERED = ("add", "gate", "sample", "ack", "release", "remove", "empty", "shutdown", "reopen", "wait", "settle")
 PLAIN = ("get", "page", "stats", "doctor", "audit", "renew", "delete")
 
 
@@ -29,13 +29,15 @@ def numbered(raw, verb, width=SMALL, **kwargs):
         return raw(verb, **described, **more, **kwargs)
     if verb in ("sample", "wait"):
         return getattr(raw, verb)(kwargs.pop("need", 2), **kwargs)
-    arguments = {"remove": {"index": [1, 2]}, "empty": {"reset": 1}, "shutdown": {"drain": 0}, "settle": {"forget": 0}}
+    arguments = {verb: {"lease": ["nobody.1"]} for verb in ("ack", "release")}
+    arguments |= {"remove": {"index": [1, 2]}, "empty": {"reset": 1}, "shutdown": {"drain": 0}, "settle": {"forget": 0}}
     return raw(verb, **arguments.get(verb, {}), **kwargs)
 
 
 def plain(raw, verb, **kwargs):
     """A call of each verb without a number."""
     arguments = {"get": {"index": [1]}, "page": {"after": 0, "page_size": 9}, "audit": {"what": "order", "cursor": "0"}}
+    arguments["renew"] = {"name": [raw.name]}
     return raw(verb, **arguments.get(verb, {}), **kwargs)
 
 
@@ -85,6 +87,10 @@ def fill_counter(scene):
 def make_huge(scene):
     scene.client.hset(scene.key("config"), "record_bytes", 10**9)
     scene.client.hset(scene.key("counters"), "bytes_total", 10**15)
+
+
+def lend_all(scene):
+    scene.client.hset(scene.key("counters"), "leased", 10**9)
 
 
 def forget_schema(scene):
@@ -146,7 +152,7 @@ CASES = {
     **for_each(("sample", "wait"), "NOT_READY", nothing, lambda s, verb: numbered(s.raw, verb, need=9)),
     **for_each(("sample",), "TOO_LARGE", make_huge, lambda s, verb: numbered(s.raw, verb)),
     **for_each(("sample",), "LAPSED", let_lapse, lambda s, verb: s.raw.sample(2, number=s.raw.number)),
-    **for_each(("renew",), "LAPSED", nothing, lambda s, verb: s.raw("renew")),
+    **for_each(("add", "gate"), "FULL", lend_all, lambda s, verb: numbered(s.raw, verb)),
     ("open", "MISMATCH", "nothing"): (nothing, lambda s: s.open(capacity="7")),
     ("open", "FORMAT", "spoil_format"): (spoil_format, lambda s: s.open()),
     ("open", "DAMAGED", "spoil_type"): (spoil_type, lambda s: s.open()),

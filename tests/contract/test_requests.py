@@ -33,6 +33,8 @@ REQUESTS = {
     "wait": lambda raw, **k: raw.wait(3, **k),
     "wait-registering": lambda raw, **k: raw.wait(90, wait=1, **k),
     "settle": lambda raw, **k: raw.settle(**k),
+    "ack": lambda raw, **k: raw("ack", lease=["nobody.1"], **k),
+    "release": lambda raw, **k: raw("release", lease=["nobody.1"], **k),
 }
 REFUSED = ("add", "gate", "sample", "wait", "wait-registering")  # by a shut buffer
 EACH = pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
@@ -52,7 +54,7 @@ def filled(server, make_buffer, request):
 def test_every_numbered_verb_is_tested():
     """A new verb with a number has to be added to this file."""
     numbered = {verb for verb in verbs() if any(slot.name == "number" for slot in header(verb).argv)}
-    assert numbered == {"add", "gate", "sample", "remove", "empty", "shutdown", "reopen", "wait", "settle"}
+    assert numbered == {"add", "gate", "remove", "empty", "shutdown", "reopen", "wait", "settle"} | {"sample", "ack", "release"}
 
 
 @EACH
@@ -127,7 +129,7 @@ PLAIN = {
     "stats": {},
     "doctor": {},
     "audit": {"what": "order", "cursor": "0"},
-    "renew": {},
+    "renew": {"name": ["x"]},
     "delete": {},
 }
 

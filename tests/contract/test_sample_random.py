@@ -150,7 +150,7 @@ def test_the_script_draws_what_the_model_does(server, make_buffer, make_raw, sma
     random = Mrg32k3a(seeds)
     distinct = consume or not replacement
     ranks = random.different(20, 46) if distinct else [random.below(46) for _ in range(20)]
-    assert raw.sample(20)[6] == " ".join(str(left[rank]) for rank in ranks)
+    assert raw.sample(20)[7] == " ".join(str(left[rank]) for rank in ranks)
 
 
 def test_draws_over_billions_favour_nobody(server, make_buffer, make_raw, client, name):
@@ -159,4 +159,4 @@ def test_draws_over_billions_favour_nobody(server, make_buffer, make_raw, client
     buffer.extend(Records(LARGE).many(0, 2))
     client.hset(f"rr:{{{name}}}:counters", mapping={"first": 1, "last": live, "sampleable_size": live})
     raw, random = make_raw(), Mrg32k3a((1, 2, 3, 4, 5, 6))
-    assert raw.sample(50)[6] == " ".join(str(1 + random.below(live)) for _ in range(50))
+    assert raw.sample(50)[7] == " ".join(str(1 + random.below(live)) for _ in range(50))

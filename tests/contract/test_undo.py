@@ -229,5 +229,5 @@ def test_the_next_draw_undoes_and_draws(server, make_buffer, make_raw, records):
     raw = make_raw()
     raw.sample(3)
     reply = raw.sample(3, open_number=raw.number)
-    assert (reply[0], reply[1], reply[6]) == ("OK", "applied", "1 2 3")
+    assert (reply[0], reply[1], reply[7]) == ("OK", "applied", "1 2 3")
     assert (buffer.stats()["sample_calls"], buffer.stats()["consumed"], buffer.doctor().ok) == (1, 3, True)

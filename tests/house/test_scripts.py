@@ -12,6 +12,7 @@ PACKAGE = Path(_scripts.__file__).parent
 WRAPPERS = {n: f for n, f in vars(_scripts).items() if inspect.isfunction(f) and not n.startswith("_") and n != "dataclass"}
 NUMBERED = ["epoch", "lane", "number", "open_number"]
 EXAMPLES = {"str": "x", "int": 1, "bool": True, "Sequence[int]": [1, 2, 3, 4, 5, 6], "bytes": b"$1\r\nx\r\n"}
+EXAMPLES["Sequence[str]"] = ["a.1", "b.2"]
 EXAMPLES["Mapping[str, tuple[str, bool]]"] = {"capacity": ("1", True)}
 
 
@@ -40,7 +41,7 @@ def test_wrapper_fills_every_slot(verb):
     parameters = inspect.signature(WRAPPERS[verb]).parameters.values()
     given = {p.name: EXAMPLES[inspect.formatannotation(p.annotation).strip("'").split(".")[-1]] for p in parameters}
     script = WRAPPERS[verb](**given)
-    slots = _lua.header(verb).argv[4 if _lua.header(verb).argv[:2][-1].name == "lane" and verb != "renew" else 1 :]
+    slots = _lua.header(verb).argv[4 if _lua.header(verb).argv[:2][-1].name == "lane" else 1 :]
     least = sum((slot.last or slot.first) - slot.first + 1 for slot in slots)
     sent = len(script.args) + script.count
     assert sent >= least if any(slot.last == 0 for slot in slots) else sent == least
@@ -64,15 +65,15 @@ def test_unknown_word_is_a_protocol_error():
 
 
 LAYERS = [
-    {"exceptions", "samplers", "_clock", "_lua"},
+    {"exceptions", "samplers", "_clock", "_lua", "_leases"},
     {"_keys", "_options", "_types", "_codes", "_plain", "_schema", "_tensors", "_columns", "embedded"},
     {"_encode", "_decode", "_scripts", "_address"},
     {"_core", "_steps"},
     {"_requests", "_burst", "_faults"},
-    {"_ops_read"},
+    {"_ops_read", "_ops_lease"},
     {"_ops_write", "_ops_sample", "_ops_admin", "_wire"},
     {"_connection"},
-    {"_wakeup", "_handle"},
+    {"_wakeup", "_handle", "_renewal"},
     {"_runtime"},
     {"_sync"},
     {"_async"},

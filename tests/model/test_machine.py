@@ -5,25 +5,32 @@ Two handles of the public interface (`a` and `b`) and two raw lanes, whose repli
 
 import contextlib
 import itertools
+from functools import partial
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
-from redis_replay import ReplayBuffer
-from redis_replay.exceptions import BufferShutDownError, NotReadyError, RecordNotFoundError
+from redis_replay import LeasesEnded, ReplayBuffer
+from redis_replay.exceptions import BufferFullError, BufferShutDownError, NotReadyError, RecordNotFoundError
 from redis_replay.samplers import Fifo, Lifo, Uniform
 from tests._contract import RawLane
 from tests._model import Model, RefusedError
 
 NAMES = itertools.count()
 HANDLES = st.sampled_from("ab")
-LANES = st.sampled_from(("lost-1", "lost-2"))
+LANES = st.sampled_from(("lost_1", "lost_2"))
 SIZES = st.sampled_from((0, 8, 5000))  # of a record's bytes: both ways of writing, in one buffer
 LEAST = st.sampled_from((1, 1, 1, 2, 4))  # most draws find enough
 SEEDS = st.tuples(*[st.integers(1, 4294944442)] * 6)
 OUT = st.sampled_from((*["remove"] * 6, "empty", "empty and reset"))
+
+WHY = {
+    BufferShutDownError: lambda error: ("SHUT",),
+    BufferFullError: lambda error: ("FULL", error.capacity),
+    NotReadyError: lambda error: ("NOT_READY", error.have, error.need),
+}
 
 
 def has_records(machine):
@@ -47,9 +54,10 @@ class Machine(RuleBasedStateMachine):
         self.handles = {"a": ReplayBuffer(self.server.target(), name, seed=1, **options)}
         self.handles["b"] = ReplayBuffer(self.server.target(), name, seed=2)
         self.client = self.server.client()
-        self.lanes = {lane: RawLane(self.client, name, lane).register() for lane in ("lost-1", "lost-2")}
+        self.lanes = {lane: RawLane(self.client, name, lane).register() for lane in ("lost_1", "lost_2")}
         self.model = Model(capacity, repr(sampler), consume)
         self.value = 0  # of the next record
+        self.own = {}  # handle -> the lease of its last draw
         self.write("a", sizes)
 
     def teardown(self):
@@ -63,17 +71,15 @@ class Machine(RuleBasedStateMachine):
         try:
             ours = expected()
         except RefusedError as refusal:
-            with pytest.raises((BufferShutDownError, NotReadyError)) as caught:
+            with pytest.raises((BufferShutDownError, BufferFullError, NotReadyError)) as caught:
                 real()
-            theirs = caught.value
-            numbers = () if isinstance(theirs, BufferShutDownError) else (theirs.have, theirs.need)
-            assert ("NOT_READY" if numbers else "SHUT", *numbers) == refusal.args
+            assert WHY[type(caught.value)](caught.value) == refusal.args
             return None, None
         return ours, real()
 
     def look_at_sizes(self):
         """Whether a draw's payloads would follow it: that goes by the mean size of what was written."""
-        stored = self.client.hget(self.lanes["lost-1"].keys.key("config"), "record_bytes")
+        stored = self.client.hget(self.lanes["lost_1"].keys.key("config"), "record_bytes")
         self.model.fetches = int(stored) > 4096
 
     @rule(who=HANDLES, sizes=st.lists(SIZES, min_size=1, max_size=10))
@@ -87,12 +93,17 @@ class Machine(RuleBasedStateMachine):
         assert ours == theirs
 
     @precondition(has_records)
-    @rule(who=HANDLES, n=st.integers(1, 7), least=LEAST)
-    def sample(self, who, n, least):
+    @rule(who=HANDLES, n=st.integers(1, 7), least=LEAST, lent=st.booleans())
+    def sample(self, who, n, least, lent):
+        """A draw of a handle, which acknowledges what this thread drew before with it."""
         n, least = min(n, self.model.capacity), min(n, least, self.model.capacity)
+        lease = 86000.0 if lent and self.model.consume else None
         self.look_at_sizes()
+        if mine := self.own.pop(who, None):
+            self.model.ack(who, mine)
         self.model.request(who)
-        ours, theirs = self.both(lambda: self.model.batch(n, least), lambda: self.handles[who].sample(n, True, min_items=least))
+        draw = partial(self.handles[who].sample, n, True, min_items=least, lease=lease)
+        ours, theirs = self.both(lambda: self.model.batch(n, least), draw)
         if ours is None:
             return
         batch, info = theirs
@@ -103,19 +114,24 @@ class Machine(RuleBasedStateMachine):
         if not self.model.sampler.startswith("Uniform"):
             assert indices == self.model.choose(ours, None)
         assert [int(i) for i in batch["i"]] == [self.model.live[index] for index in indices]
-        told, last = self.model.sample(who, indices)
+        assert (info.lease is not None) == (lease is not None)
+        told, last = self.model.sample(who, indices, info.lease)
+        self.own[who] = info.lease
         assert info.last == last
         assert info.times_sampled is None if self.model.consume is None else info.times_sampled.tolist() == told
 
     @precondition(has_records)
-    @rule(lane=LANES, n=st.integers(1, 7), least=LEAST, seeds=SEEDS, lost=st.booleans(), again=st.booleans())
-    def draw_on_a_lane(self, lane, n, least, seeds, lost, again):
+    @rule(
+        lane=LANES, n=st.integers(1, 7), least=LEAST, seeds=SEEDS, lost=st.booleans(), again=st.booleans(), lent=st.booleans()
+    )
+    def draw_on_a_lane(self, lane, n, least, seeds, lost, again, lent):
         """A draw; the seeds say what it gives. `lost`: the reply of the lane's request before. `again`: it is sent twice."""
         least, raw = min(n, least), self.lanes[lane]
         raw.seeds = list(seeds)
         self.look_at_sizes()
         self.model.request(lane, undo=lost)
-        reply = raw.sample(n, least, open_number=raw.number if lost else 0)
+        lease = 86000 if lent and self.model.consume else 0
+        reply = raw.sample(n, least, open_number=raw.number if lost else 0, lease=lease)
         try:
             given = self.model.batch(n, least)
         except RefusedError as refusal:
@@ -123,14 +139,35 @@ class Machine(RuleBasedStateMachine):
             assert (reply[0], *data) == refusal.args
             return
         chosen = self.model.choose(given, seeds)
-        assert (reply[1], reply[6]) == ("applied" if lost else "-", " ".join(map(str, chosen)))
-        told, last = self.model.sample(lane, chosen)
-        assert reply[7] == ("" if self.model.consume is None else " ".join(map(str, told)))
+        assert (reply[1], reply[7]) == ("applied" if lost else "-", " ".join(map(str, chosen)))
+        assert reply[6] == (f"{lane}.{raw.number}" if lease else "-")
+        told, last = self.model.sample(lane, chosen, reply[6] if lease else None)
+        assert reply[8] == ("" if self.model.consume is None else " ".join(map(str, told)))
         assert ("l" in reply[5]) == last
         if again and not (self.model.consume is None and not self.model.fetches):
-            assert raw.sample(n, least, number=raw.number)[6] == reply[6]
+            assert raw.sample(n, least, number=raw.number)[6:8] == reply[6:8]
 
-    @precondition(lambda self: {"lost-1", "lost-2"} & set(self.model.draws))
+    @precondition(lambda self: self.model.leases)
+    @rule(who=HANDLES, acks=st.booleans(), late=st.booleans(), data=st.data())
+    def end_a_lease(self, who, acks, late, data):
+        """Any handle may acknowledge or release any lease; one that has ended is late."""
+        lease = "nobody.1" if late else data.draw(st.sampled_from(sorted(self.model.leases)))
+        verb = "ack" if acks else "release"
+        if self.own.get(who) == lease:
+            del self.own[who]
+        ended = getattr(self.model, verb)(who, lease)
+        assert getattr(self.handles[who], verb)(lease) == LeasesEnded(ended, 1 - ended)
+
+    @precondition(lambda self: self.model.leases and self.value % 2)
+    @rule()
+    def let_leases_run_out(self):
+        """Without the clock going on so far that holds lapse, too."""
+        leases = self.lanes["lost_1"].keys.key("leases")
+        self.client.zadd(leases, dict.fromkeys(self.client.zrange(leases, 0, -1), 0))
+        self.model.let_leases_run_out()
+        self.handles["a"].stats()
+
+    @precondition(lambda self: {"lost_1", "lost_2"} & set(self.model.draws))
     @rule(lane=LANES, lost=st.booleans())
     def settle_a_lane(self, lane, lost):
         """The lane's next request: the reply of the draw before it arrived, or it never did and the draw is undone."""
@@ -145,10 +182,12 @@ class Machine(RuleBasedStateMachine):
         index = data.draw(st.integers(0, self.model.last + 2))
         if index == 0:
             self.model.request(who)
-            possible = self.model.state == "draining" or (self.model.state == "open" and len(self.model.live) >= n)
+            enough = len(self.model.live) >= n
+            possible = self.model.state == "open" and enough
+            possible = possible or (self.model.state == "draining" and (enough or not self.model.leases))
             assert self.handles[who].can_sample(n) is possible
-        elif index in self.model.live:
-            assert self.handles[who].get(index)["i"] == self.model.live[index]
+        elif index in self.model.live | self.model.leased:
+            assert self.handles[who].get(index)["i"] == (self.model.live | self.model.leased)[index]
         else:
             with pytest.raises(RecordNotFoundError):
                 self.handles[who].get(index)
@@ -179,7 +218,7 @@ class Machine(RuleBasedStateMachine):
     @rule(hour=st.booleans())
     def let_time_pass(self, hour):
         """Longer than a hold lasts, or than an unused lane is known."""
-        self.lanes["lost-1"].pass_time(3601 if hour else 61)
+        self.lanes["lost_1"].pass_time(3601 if hour else 61)
         for _ in range(4):  # each script reclaims at most two holds and two lanes
             self.handles["a"].stats()
         if not hour:
@@ -193,7 +232,7 @@ class Machine(RuleBasedStateMachine):
     def contents_are_equal(self):
         with self.started():
             stored = [int(record["i"]) for record in self.handles["a"].records()]
-            assert stored == [value for _, value in sorted(self.model.live.items())]
+            assert stored == [value for _, value in sorted((self.model.live | self.model.leased).items())]
 
     @invariant()
     def counters_are_equal(self):
@@ -204,10 +243,11 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def uses_are_equal(self):
         with self.started():
-            stored = self.client.hgetall(self.lanes["lost-1"].keys.key("uses"))
+            stored = self.client.hgetall(self.lanes["lost_1"].keys.key("uses"))
             counted = (self.model.consume or 0) > 1
-            ours = {i: n for i, n in self.model.uses.items() if counted and n and i in self.model.live}
-            assert {int(i): int(n) for i, n in stored.items() if int(i) in self.model.live} == ours
+            there = self.model.live | self.model.leased
+            ours = {i: n for i, n in self.model.uses.items() if counted and n and i in there}
+            assert {int(i): int(n) for i, n in stored.items() if int(i) in there} == ours
 
     @invariant()
     def the_doctor_is_content(self):

@@ -1,0 +1,62 @@
+-- lease: what a draw lent to a reader. Nobody else may draw it until it is acknowledged, released, or the lease runs out.
+-- @include live
+-- @include hold
+local MANY = 20000 -- records whose leases one script ends
+local LEASES = 1000 -- leases that one script reclaims
+
+local function lend(lease, indices, length, time)
+  unlive(indices)
+  bump('leased', #indices)
+  redis.call('ZADD', leases, int(time + length), lease)
+  redis.call('HSET', leased, lease, int(length) .. ' ' .. table.concat(indices, ' '))
+end
+
+-- Ends a lease. Gives its indices; nil where it has ended before.
+local function end_lease(lease)
+  local text = redis.call('HGET', leased, lease)
+  redis.call('ZREM', leases, lease)
+  redis.call('HDEL', leased, lease)
+  if not text then return nil end
+  local indices = split(text)
+  table.remove(indices, 1)
+  bump('leased', -#indices)
+  return indices
+end
+
+-- The records go back, as if they had not been handed out. Gives how many; nil where the lease has ended before.
+local function give_back(lease)
+  local indices = end_lease(lease)
+  if not indices then return nil end
+  drop(enlive(indices))
+  bump('sample_calls', -1)
+  bump('samples_returned', -#indices)
+  return #indices
+end
+
+-- When the first lease ends, in microseconds; 0: there is none.
+local function first_lease_end()
+  if count('leased') == 0 then return 0 end
+  return tonumber(redis.call('ZRANGE', leases, 0, 0, 'WITHSCORES')[2] or 0)
+end
+
+-- Leases that ran out.
+local function reclaim_leases(time)
+  if count('leased') == 0 then return end
+  local done = 0
+  for _, lease in ipairs(redis.call('ZRANGEBYSCORE', leases, '-inf', int(time), 'LIMIT', 0, LEASES)) do
+    done = done + (give_back(lease) or 0)
+    if done >= MANY then break end
+  end
+  bump('reclaimed', done)
+end
+
+-- Ends the leases in ARGV from `low` on, at most MANY records, by `finish`. Gives how many it ended, and how many had ended.
+local function end_leases(low, finish)
+  local ended, late, done = 0, 0, 0
+  for i = low, #ARGV do
+    local n = finish(ARGV[i])
+    if n then ended, done = ended + 1, done + n else late = late + 1 end
+    if done >= MANY then break end
+  end
+  return ended, late
+end

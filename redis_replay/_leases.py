@@ -1,0 +1,65 @@
+"""What a handle has on lease in this process: which batch, whose, for how long. No I/O."""
+
+import asyncio
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+
+def caller() -> Any:
+    """The task that runs, or the thread: the one whose next `sample` acknowledges the batch it had before."""
+    try:
+        return asyncio.current_task() or threading.current_thread()
+    except RuntimeError:  # no event loop runs here
+        return threading.current_thread()
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A batch on lease: its name, who drew it, and its length in seconds."""
+
+    name: str
+    owner: Any
+    seconds: float
+
+    @property
+    def lives(self) -> bool:
+        """Whether somebody can still acknowledge it: a thread or task that has ended cannot."""
+        return not self.owner.done() if isinstance(self.owner, asyncio.Task) else self.owner.is_alive()
+
+
+class Leases:
+    """The open leases of a handle, by name."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, Lease] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def add(self, name: str, owner: Any, seconds: float) -> None:
+        """A batch was drawn."""
+        self._open[name] = Lease(name, owner, seconds)
+
+    def end(self, names: list[str]) -> None:
+        """They were acknowledged, released, or have run out."""
+        for name in names:
+            self._open.pop(name, None)
+
+    def names(self) -> list[str]:
+        """All of them."""
+        return list(self._open)
+
+    def of(self, owner: Any) -> list[str]:
+        """Those that a thread or task drew."""
+        return [lease.name for lease in tuple(self._open.values()) if lease.owner is owner]
+
+    def living(self) -> list[str]:
+        """Those to renew. The others are given up: they end when they run out."""
+        self.end([lease.name for lease in tuple(self._open.values()) if not lease.lives])
+        return self.names()
+
+    @property
+    def period(self) -> float:
+        """Seconds after which to renew: a third of the shortest lease."""
+        return min((lease.seconds for lease in tuple(self._open.values())), default=1.0) / 3

@@ -1,0 +1,64 @@
+"""Operations on leases: acknowledge, release, renew. Generators without I/O: see _steps."""
+
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+from redis_replay import _requests as rq
+from redis_replay import _scripts as scripts
+from redis_replay._core import CALL_SECONDS, Core, Lane, log
+from redis_replay._scripts import Script
+from redis_replay._steps import Step
+from redis_replay._types import LeasesEnded
+from redis_replay.exceptions import BufferGoneError
+
+MANY = 1000  # names in one request
+
+
+def end(
+    core: Core, lane: Lane, verb: Callable[..., Script], names: Sequence[str], until: float | None = None
+) -> Generator[Step, Any, LeasesEnded]:
+    """Acknowledges or releases leases, in steps. Those that had ended are counted, and told in the log.
+
+    Raises:
+        OutcomeUnknownError: no answer came; BufferGoneError, ConnectionLostError, ServerRefusedError.
+    """
+    applied = late = 0
+    while (done := applied + late) < len(names):
+        script = verb(lease=names[done : done + MANY])
+        reply = yield from rq.request(core, lane, script, until or core.clock() + CALL_SECONDS, writes=True)
+        if reply.word != "OK":
+            raise rq.refused(core, script.verb, reply)
+        applied, late = applied + int(reply.data[0]), late + int(reply.data[1])
+        core.leases.end(list(names[done : applied + late]))
+    if late:
+        log.warning("buffer %r: %d leases had run out; their records may be handed out again", core.name, late)
+    return LeasesEnded(applied, late)
+
+
+def acknowledge_own(core: Core, lane: Lane, owner: Any) -> Generator[Step, Any, None]:
+    """What a thread or task drew before is done with when it draws again."""
+    if names := core.leases.of(owner):
+        yield from end(core, lane, scripts.ack, names)
+
+
+def close(core: Core, lane: Lane, *, release: bool, until: float) -> Generator[Step, Any, None]:
+    """Ends every lease of the handle."""
+    if names := core.leases.names():
+        yield from end(core, lane, scripts.release if release else scripts.ack, names, until)
+
+
+def renew(core: Core, until: float) -> Generator[Step, Any, None]:
+    """Prolongs the leases of threads and tasks that live."""
+    names = core.leases.living()
+    try:
+        yield from _renew(core, names, until)
+    except BufferGoneError:
+        core.leases.end(names)
+
+
+def _renew(core: Core, names: list[str], until: float) -> Generator[Step, Any, None]:
+    for low in range(0, len(names), MANY):
+        reply = yield from rq.ask(core, scripts.renew(name=names[low : low + MANY]), until)
+        core.leases.end(ended := [name for name in reply.texts() if name in names])
+        if ended:
+            log.warning("buffer %r: %d leases had run out; their records may be handed out again", core.name, len(ended))
