@@ -76,3 +76,14 @@ def sample_one(buffer, pipe):
 def draw(buffer, n, pipe):
     """Draws n records, and tells their tags."""
     pipe.send(tags(buffer.sample(n)))
+
+
+def lend(url, name, n, lease, pipe):
+    """Draws a batch on lease and tells it; then does what it is told: `ack`, whose result it tells."""
+    buffer = ReplayBuffer(url, name)
+    batch, info = buffer.sample(n, True, lease=lease)
+    pipe.send(tags(batch))
+    verb = pipe.recv()
+    ended = getattr(buffer, verb)(info.lease)
+    pipe.send((ended.applied, ended.late))
+    pipe.recv()
