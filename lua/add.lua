@@ -18,7 +18,7 @@
 --   LIMIT what value n limit          an index or a counter would pass its last value
 --   DAMAGED key found expected        the stream holds entries that cannot be the buffer's
 --   GONE | FORGOTTEN | STALE          another epoch | lane not known | a late copy
--- Writes   records, order, counters, config (schema), what eviction touches
+-- Writes   records, order, counters, writers, config (schema), what eviction touches
 -- Publishes  wake, standby to waiters
 -- @include write
 local schema_hash, schema, record_bytes, total_bytes = ARGV[5], ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])
@@ -38,5 +38,5 @@ end
 leave_gap(first - 1)
 describe(schema_hash, schema, record_bytes)
 for i = 10, #ARGV do redis.call('XADD', records, '0-*', 'd', ARGV[i]) end
-written(n, total_bytes)
+written(n, total_bytes, time)
 return reply('add', became, {'OK', int(first), int(first + n - 1)}, time)

@@ -21,7 +21,7 @@
 --   LIMIT what value n limit          an index or a counter would pass its last value
 --   DAMAGED key found expected        the stream holds entries that cannot be the buffer's
 --   GONE | FORGOTTEN | STALE          another epoch | lane not known | a late copy
--- Writes   records (as inbox), order, counters, config (schema), what eviction touches
+-- Writes   records (as inbox), order, counters, writers, config (schema), what eviction touches
 -- Publishes  wake, standby to waiters
 -- @include write
 local step, schema_hash, schema = ARGV[5], ARGV[6], ARGV[7]
@@ -62,7 +62,7 @@ local function close_gate()
     return reply('gate', '-', damage(oldest and oldest[1] or 'none'), time)
   end
   leave_gap(first - 1)
-  written(n, total_bytes)
+  written(n, total_bytes, time)
   return reply('gate', '-', {'OK', int(first), int(first + n - 1)}, time)
 end
 

@@ -2,7 +2,8 @@
 -- KEYS     the list of include/keys.lua
 -- ARGV[1]  epoch         text   of the buffer, when the caller opened it
 -- Returns  each after a -
---   OK name value…                    counters as exact text; state, capacity, waiters, lanes, holds, leases
+--   OK name value…                    counters as exact text; state, capacity, waiters, lanes, holds, leases, writers, and
+--                                     idle_us: since the last write, or -1
 --   DAMAGED key found expected        the stream of records is missing
 --   GONE                              another epoch
 -- Writes   counters (clock), what a hold or a lane that ran out had kept
@@ -17,7 +18,9 @@ commit()
 local out = redis.call('HGETALL', counters)
 table.insert(out, 1, 'OK')
 table.insert(out, 2, '-')
-local facts = {state = settings.state, capacity = int(settings.capacity), waiters = int(redis.call('ZCARD', waiters)),
+local idle, alive = liveness(time)
+local facts = {idle_us = idle, writers = alive,
+               state = settings.state, capacity = int(settings.capacity), waiters = int(redis.call('ZCARD', waiters)),
                lanes = int(redis.call('ZCARD', lanes)), holds = int(redis.call('ZCARD', holds)),
                leases = int(redis.call('ZCARD', leases))}
 for name, value in pairs(facts) do

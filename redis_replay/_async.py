@@ -125,9 +125,11 @@ class AsyncReplayBuffer:
     async def sample(
         self, batch_size: int | None = None, return_info: bool = False, *, wait: bool = False,
         timeout: float | None = None, cancel_event: Any = None, min_items: int | None = None, lease: float | None = None,
+        stall_timeout: float | None = None,
     ) -> Any:  # fmt: skip
         core = (await self._runtime()).core
-        wish = h.draw_wish(core, self._setup.batch_size, batch_size, min_items, wait, timeout, cancel_event, lease)
+        patience = h.Patience(timeout, cancel_event, stall_timeout)
+        wish = h.draw_wish(core, self._setup.batch_size, batch_size, min_items, wait, patience, lease)
         decode = h.decoder(return_info)
         return await self._run(draw.sample, wish, decode, timeout=wish.timeout if wish.wait else CALL_SECONDS)
 
@@ -142,9 +144,11 @@ class AsyncReplayBuffer:
         return ended
 
     async def wait_until_sampleable(
-        self, min_items: int | None = None, timeout: float | None = None, cancel_event: Any = None
-    ) -> bool:
-        wish = h.wait_wish((await self._runtime()).core, self._setup.batch_size, min_items, timeout, cancel_event)
+        self, min_items: int | None = None, timeout: float | None = None, cancel_event: Any = None,
+        stall_timeout: float | None = None,
+    ) -> bool:  # fmt: skip
+        patience = h.Patience(timeout, cancel_event, stall_timeout)
+        wish = h.wait_wish((await self._runtime()).core, self._setup.batch_size, min_items, patience)
         return bool(await self._run(draw.wait_until, wish, timeout=wish.timeout))
 
     async def can_sample(self, batch_size: int | None = None) -> bool:

@@ -117,22 +117,46 @@ def needed(core: Core, default: int | None, min_items: object) -> int:
     return reachable(core, "min_items", opt.whole_number("min_items", min_items, 1, opt.MAX_CAPACITY))
 
 
+@dataclass(frozen=True)
+class Patience:
+    """How long a call waits: its arguments as the caller gave them."""
+
+    timeout: object
+    cancel_event: object
+    stall_timeout: object
+
+    def checked(self) -> dict[str, Any]:
+        """The fields of a Wish.
+
+        Raises:
+            ArgumentError, ArgumentTypeError: one is not allowed, whether or not the call would wait.
+        """
+        return {
+            "timeout": opt.seconds("timeout", self.timeout),
+            "cancel_event": opt.cancel(self.cancel_event),
+            "stall_timeout": opt.seconds("stall_timeout", self.stall_timeout),
+        }
+
+
 def draw_wish(
-    core: Core,
-    default: int | None,
-    batch_size: object,
-    min_items: object,
-    wait: bool,
-    timeout: object,
-    event: object,
-    lease: object,
+    core: Core, default: int | None, batch_size: object, min_items: object, wait: bool, patience: Patience, lease: object
 ) -> _ops_sample.Wish:
     """The wish of `sample`, of the thread or task that runs."""
-    limit, checked = opt.seconds("timeout", timeout), opt.cancel(event)
+    how = patience.checked()
     n, least = sizes(core, default, batch_size, min_items)
-    return _ops_sample.sample_wish(
-        n, least, wait=opt.flag("wait", wait), lease=lent(core, lease), owner=caller(), timeout=limit, cancel_event=checked
-    )
+    return _ops_sample.sample_wish(n, least, wait=opt.flag("wait", wait), lease=lent(core, lease), owner=caller(), **how)
+
+
+def wait_wish(core: Core, default: int | None, min_items: object, patience: Patience) -> _ops_sample.Wish:
+    """The wish of `wait_until_sampleable`."""
+    how = patience.checked()
+    return _ops_sample.wait_wish(needed(core, default, min_items), 0, wait=True, **how)
+
+
+def can_wish(core: Core, default: int | None, n: object) -> _ops_sample.Wish:
+    """The wish of `can_sample`: judged as a newcomer that would take a batch."""
+    need = _size(core, default, n)
+    return _ops_sample.wait_wish(need, need if core.consume else 0, wait=False)
 
 
 def lent(core: Core, lease: object) -> float | None:
@@ -163,19 +187,6 @@ def lease_names(lease: object) -> list[str]:
         if not re.fullmatch(r"\w+\.\d+", name):
             raise ArgumentError(name="lease", allowed="info.lease of a draw, or several of them", found=name)
     return names
-
-
-def wait_wish(core: Core, default: int | None, min_items: object, timeout: object, event: object) -> _ops_sample.Wish:
-    """The wish of `wait_until_sampleable`."""
-    limit, checked = opt.seconds("timeout", timeout), opt.cancel(event)
-    need = needed(core, default, min_items)
-    return _ops_sample.wait_wish(need, 0, wait=True, timeout=limit, cancel_event=checked)
-
-
-def can_wish(core: Core, default: int | None, n: object) -> _ops_sample.Wish:
-    """The wish of `can_sample`: judged as a newcomer that would take a batch."""
-    need = _size(core, default, n)
-    return _ops_sample.wait_wish(need, need if core.consume else 0, wait=False)
 
 
 def decoder(return_info: object) -> Callable[[Core, Drawn], Any]:

@@ -29,6 +29,7 @@ from redis_replay.exceptions import (
     ReplayError,
     ReplayTimeoutError,
     ServerRefusedError,
+    StalledError,
 )
 
 SLACK_SECONDS = 0.005  # behind the end of a turn or a lease
@@ -55,8 +56,9 @@ class Wish:
     what: str
     need: int
     wait: bool
-    timeout: float
-    cancel_event: Any
+    timeout: float = 0.0
+    cancel_event: Any = None
+    stall_timeout: float = FOREVER
     lease: float | None = None  # seconds
     owner: Any = None  # of the batch, and of the one before, which this draw acknowledges
 
@@ -82,6 +84,12 @@ class _Line:
     turn: float = 0.0  # seconds until a turn ahead or a lease ends, or 0
     placed: bool = False
     waited: bool = False
+    idle: float = 0.0  # seconds since the last write, or inf
+    writers: int = 0
+
+    def stalls_in(self, wish: Wish, waited: float) -> float:
+        """Seconds from the last answer until the wait is stalled, if nobody writes."""
+        return wish.stall_timeout - min(self.idle, waited)
 
     def standing(self, core: Core, join: bool) -> Standing:
         """What the next script is told about the wait."""
@@ -130,10 +138,10 @@ def reach(core: Core, lane: Lane, wish: Wish, deadline: float) -> Generator[Step
     """Runs the wish's script until it succeeds, waiting in between if it may. Gives the answer that ended it."""
     started = logged = core.clock()
     line = _Line()
-    listening = False
+    listening = stalled = False
     while True:
         cancelled = wish.cancel_event is not None and wish.cancel_event.is_set()
-        final = cancelled or not wish.wait or core.clock() >= deadline
+        final = cancelled or stalled or not wish.wait or core.clock() >= deadline
         until = min(deadline, core.clock() + (PATIENCE_SECONDS if wish.wait else CALL_SECONDS)) + GRACE_SECONDS
         if cancelled:
             yield from _leave_cancelled(core, lane, wish, line, min(until, core.clock() + GRACE_SECONDS))
@@ -143,13 +151,19 @@ def reach(core: Core, lane: Lane, wish: Wish, deadline: float) -> Generator[Step
         if reply.word != "NOT_READY":
             _note_end(core, started, line)
             return reply
+        stall = line.stalls_in(wish, core.clock() - started)
+        if stalled and stall > 0 and core.clock() < deadline:  # somebody has written since
+            stalled = False
+            continue
         if final:
-            raise _ended(core, wish, line)
+            raise _ended(core, wish, line, stalled=stalled and stall <= 0)
         core.local.waits += not line.waited
         line.waited = True
         if listening:
             logged = _log(core, wish, line, logged)
-            yield from _pause(core, lane, wish, line, deadline)
+            stall_at = core.clock() + stall
+            yield from _pause(core, lane, wish, line, min(deadline, stall_at))
+            stalled = core.clock() >= stall_at
         else:
             listening = yield from _listen(core, lane, deadline)
 
@@ -169,8 +183,9 @@ def _attempt(core: Core, lane: Lane, wish: Wish, line: _Line, *, join: bool, unt
     except (ConnectionLostError, ServerRefusedError) as error:
         raise _why(core, wish, line, error) from error
     if reply.word == "NOT_READY":
-        have, _, shutdowns, turn = map(int, reply.data[:4])
+        have, _, shutdowns, turn, idle, line.writers = map(int, reply.data[:6])
         line.have, line.shutdowns, line.turn, line.placed = have, shutdowns, turn / 1e6, join
+        line.idle = idle / 1e6 if idle >= 0 else FOREVER
     elif reply.word not in ("OK", "READY", "LAPSED"):
         raise rq.refused(core, script.verb, reply)
     return reply
@@ -202,9 +217,14 @@ def _leave_cancelled(core: Core, lane: Lane, wish: Wish, line: _Line, until: flo
     raise ReplayCancelledError(name=core.name, have=int(reply.data[0]), need=wish.need)
 
 
-def _ended(core: Core, wish: Wish, line: _Line) -> Exception:
+def _ended(core: Core, wish: Wish, line: _Line, *, stalled: bool) -> Exception:
     if not wish.wait:
         return NotReadyError(name=core.name, have=line.have, need=wish.need)
+    if stalled:
+        return StalledError(
+            name=core.name, have=line.have, need=wish.need, idle_s=line.idle, writers=line.writers,
+            stall_timeout_s=wish.stall_timeout,
+        )  # fmt: skip
     return ReplayTimeoutError(name=core.name, what=wish.what, have=line.have, need=wish.need, timeout_s=wish.timeout)
 
 
@@ -301,24 +321,21 @@ def can(core: Core, lane: Lane, wish: Wish) -> Generator[Step, Any, bool]:
     return True
 
 
-def sample_wish(
-    batch_size: int, min_items: int, *, wait: bool, lease: float | None = None, owner: Any = None,
-    timeout: float = FOREVER, cancel_event: Any = None,
-) -> Wish:  # fmt: skip
-    """The wish of a draw."""
-    lease_us = int(1e6 * (lease or 0))
+def sample_wish(batch_size: int, min_items: int, **how: Any) -> Wish:
+    """The wish of a draw. `how`: the fields of a Wish that concern the wait, and the lease."""
+    lease_us = int(1e6 * (how.get("lease") or 0))
 
     def script(standing: Standing, seeds: Callable[[], list[int]]) -> Script:
         return scripts.sample(batch_size=batch_size, min_items=min_items, lease_us=lease_us, seed=seeds(), **standing)
 
     what = f"a batch of {batch_size}" + (f" (at least {min_items})" if min_items != batch_size else "")
-    return Wish(script, what, min_items, wait, timeout, cancel_event, lease, owner)
+    return Wish(script, what, min_items, **how)
 
 
-def wait_wish(n: int, take: int, *, wait: bool, timeout: float = 0.0, cancel_event: Any = None) -> Wish:
+def wait_wish(n: int, take: int, **how: Any) -> Wish:
     """The wish of a wait that draws nothing."""
 
     def script(standing: Standing, _: Callable[[], list[int]]) -> Script:
         return scripts.wait(min_items=n, take=take, **standing)
 
-    return Wish(script, f"{n} records", n, wait, timeout, cancel_event)
+    return Wish(script, f"{n} records", n, **how)

@@ -162,6 +162,7 @@ class ReplayBuffer:
     def sample(
         self, batch_size: int | None = None, return_info: bool = False, *, wait: bool = False,
         timeout: float | None = None, cancel_event: Any = None, min_items: int | None = None, lease: float | None = None,
+        stall_timeout: float | None = None,
     ) -> Any:  # fmt: skip
         """A batch, reserved: check, choice, consumption and count are one step on the server.
 
@@ -171,6 +172,7 @@ class ReplayBuffer:
             wait: block until a full batch is there, in order of arrival; a wait that succeeds has its batch.
             timeout: seconds to wait; None and inf without end, 0 asks once.
             cancel_event: anything with is_set(), looked at every 0.1 s; set, it ends the wait.
+            stall_timeout: seconds without any write after which the wait gives up; None and inf: never.
             min_items: a smaller floor: fewer records will do. A draw with replacement then gives a full batch; any other
                 comes back short.
             lease: seconds, other than the buffer's; this handle renews it as long as the thread lives. `info.lease` is its
@@ -182,11 +184,12 @@ class ReplayBuffer:
 
         Raises:
             NotReadyError: too few records, and wait is False. ReplayTimeoutError (a TimeoutError): too few in time.
-            ReplayCancelledError (a RuntimeError); BufferShutDownError; ArgumentError: what can never be met;
+            StalledError; ReplayCancelledError (a RuntimeError); BufferShutDownError; ArgumentError: what can never be met;
             BufferGoneError, BufferClosedError, ConnectionLostError.
         """
         core = self._runtime().core
-        wish = h.draw_wish(core, self._setup.batch_size, batch_size, min_items, wait, timeout, cancel_event, lease)
+        patience = h.Patience(timeout, cancel_event, stall_timeout)
+        wish = h.draw_wish(core, self._setup.batch_size, batch_size, min_items, wait, patience, lease)
         decode = h.decoder(return_info)
         return self._run(draw.sample, wish, decode, timeout=wish.timeout if wish.wait else CALL_SECONDS)
 
@@ -210,15 +213,18 @@ class ReplayBuffer:
         return ended
 
     def wait_until_sampleable(
-        self, min_items: int | None = None, timeout: float | None = None, cancel_event: Any = None
-    ) -> bool:
+        self, min_items: int | None = None, timeout: float | None = None, cancel_event: Any = None,
+        stall_timeout: float | None = None,
+    ) -> bool:  # fmt: skip
         """Blocks until `min_items` records (the handle's batch_size by default) are there. True then; False at the timeout
         or when cancelled. Advice about the moment, not a reservation: that is `sample(wait=True)`.
 
         Raises:
-            BufferShutDownError, BufferGoneError, BufferClosedError, ConnectionLostError, ArgumentError, ArgumentTypeError.
+            StalledError: nobody wrote for `stall_timeout` seconds of the wait. BufferShutDownError, BufferGoneError,
+            BufferClosedError, ConnectionLostError, ArgumentError, ArgumentTypeError.
         """
-        wish = h.wait_wish(self._runtime().core, self._setup.batch_size, min_items, timeout, cancel_event)
+        patience = h.Patience(timeout, cancel_event, stall_timeout)
+        wish = h.wait_wish(self._runtime().core, self._setup.batch_size, min_items, patience)
         return bool(self._run(draw.wait_until, wish, timeout=wish.timeout))
 
     def can_sample(self, batch_size: int | None = None) -> bool:

@@ -9,6 +9,7 @@
     ├── BufferFullError                     every record is lent to readers, so none can be evicted
     ├── NotReadyError                       fewer records than the call needs, and it does not wait
     ├── ReplayTimeoutError (TimeoutError)   a wait reached its timeout
+    ├── StalledError                        nobody has written for as long as a wait allows
     ├── ReplayCancelledError (RuntimeError) a wait's cancel_event was set
     ├── BufferShutDownError                 the buffer was shut down for everyone
     ├── BufferClosedError                   this handle was closed
@@ -136,6 +137,23 @@ class ReplayTimeoutError(ReplayError, TimeoutError):
     have: int
     need: int
     timeout_s: float
+
+
+class StalledError(ReplayError):
+    """Nobody has written for as long as the wait allows. `idle_s`: seconds since the last write (inf: there was none);
+    `writers`: those that wrote within the last minute and have not closed their handle.
+    """
+
+    text = (
+        "buffer {name!r}: {have} of {need} records are there, and nobody has written for {idle_s:.1f} s ({writers} live writers,"
+        " stall_timeout {stall_timeout_s} s); see whether the actors still run"
+    )
+    name: str
+    have: int
+    need: int
+    idle_s: float
+    writers: int
+    stall_timeout_s: float
 
 
 class ReplayCancelledError(ReplayError, RuntimeError):

@@ -13,12 +13,13 @@
 -- KEYS[12]  rr:{NAME}:leased    hash    lease -> its length in microseconds, and the indices it holds
 -- KEYS[13]  rr:{NAME}:lanes     zset    lane -> time of its last request, in microseconds
 -- KEYS[14]  rr:{NAME}:requests  hash    lane -> its last number, and the answer to it
--- KEYS[15]  rr:{NAME}:waiters   zset    lane -> its place in the line
--- KEYS[16]  rr:{NAME}:waiting   hash    lane -> what it waits for
--- KEYS[17]  rr:{NAME}:none      none    a key that is never there
--- KEYS[18]  rr:{NAME}:events    channel state changes: open, draining, shut, deleted
+-- KEYS[15]  rr:{NAME}:writers   zset    lane -> time of its last write, in microseconds
+-- KEYS[16]  rr:{NAME}:waiters   zset    lane -> its place in the line
+-- KEYS[17]  rr:{NAME}:waiting   hash    lane -> what it waits for
+-- KEYS[18]  rr:{NAME}:none      none    a key that is never there
+-- KEYS[19]  rr:{NAME}:events    channel state changes: open, draining, shut, deleted
 local config, counters, records, inbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local order, holes, uses, parting = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local held, holds, leases, leased = KEYS[9], KEYS[10], KEYS[11], KEYS[12]
-local lanes, requests, waiters, waiting = KEYS[13], KEYS[14], KEYS[15], KEYS[16]
-local none, events = KEYS[17], KEYS[18]
+local lanes, requests, writers, waiters = KEYS[13], KEYS[14], KEYS[15], KEYS[16]
+local waiting, none, events = KEYS[17], KEYS[18], KEYS[19]

@@ -1,6 +1,7 @@
 -- ready: one rule for draw, wait and wake, so that what wakes is what would succeed; and what happens if it is not so.
 -- @include line
 -- @include lease
+-- @include alive
 
 -- What must be there for a call with this need. A draining buffer gives out the rest as a short batch.
 local function needed(need)
@@ -44,5 +45,7 @@ local function not_ready(line, lane, have, wish, time)
   else
     leave_line(lane)
   end
-  return {'NOT_READY', int(have), int(wish.need), settings.shutdowns, int(again > 0 and math.max(1, again - time) or 0)}
+  local idle, alive = liveness(time)
+  return {'NOT_READY', int(have), int(wish.need), settings.shutdowns, int(again > 0 and math.max(1, again - time) or 0),
+    idle, alive}
 end

@@ -39,6 +39,7 @@ local function forget_lane(old)
   if last then unhold(old, indices_of((drawn_by(last)))) end
   redis.call('HDEL', requests, old)
   redis.call('ZREM', lanes, old)
+  redis.call('ZREM', writers, old)
   leave_line(old)
 end
 

@@ -117,7 +117,7 @@ def spoil_type(scene):
 
 
 def lose_all(scene):
-    scene.client.delete(*map(scene.key, ("config", "counters", "records", "order", "requests", "lanes")))
+    scene.client.delete(*map(scene.key, ("config", "counters", "records", "order", "requests", "lanes", "writers")))
 
 
 def nothing(scene):

@@ -30,3 +30,9 @@ def open_kind(_any_server, name, make_buffer):
     yield open_one
     for handle in handles:
         handle.end()
+
+
+@pytest.fixture
+def client(_any_server):
+    """A client of the test's server."""
+    return _any_server.client()

@@ -14,6 +14,7 @@ from redis_replay.exceptions import (
     NotReadyError,
     ReplayCancelledError,
     ReplayTimeoutError,
+    StalledError,
 )
 from tests._helpers import wait_until
 from tests._waiting import Frozen, Running, blocked, deaf, record, records, tags
@@ -393,3 +394,78 @@ def test_emptied_turn_passes_to_refill(queue, reader):
     wait_until(lambda: frozen.buffer.local_stats.wakeups_by_poll, description="its look at the empty buffer")
     queue.extend(records(2, 5))
     assert call.how(timeout=1) == [5, 6]
+
+
+# Nobody writes
+
+
+def test_a_wait_that_stalls_says_so(queue, reader):
+    """No write for as long as the wait allows: it ends with what it saw, and has left the line."""
+    queue.extend(records(3))
+    began = time.monotonic()
+    with pytest.raises(StalledError) as caught:
+        reader().sample(5, wait=True, stall_timeout=0.4)
+    error = caught.value
+    assert (error.have, error.need, error.writers, error.stall_timeout_s) == (3, 5, 1, 0.4)
+    assert 0.4 <= error.idle_s < 1.4
+    assert 0.4 <= time.monotonic() - began < 1.4
+    assert queue.stats()["waiters"] == 0
+
+
+def test_a_buffer_that_was_never_written_stalls_too(queue, reader):
+    """The wait itself is the measure then; also of a wait that takes nothing."""
+    with pytest.raises(StalledError) as caught:
+        reader().wait_until_sampleable(1, stall_timeout=0.2)
+    assert (caught.value.idle_s, caught.value.writers) == (math.inf, 0)
+
+
+def test_a_write_puts_the_stall_off(queue, reader):
+    """Counted from the last write, whether or not it was enough for anybody."""
+    call = Running(reader().sample, 5, wait=True, stall_timeout=0.6)
+    blocked(queue)
+    time.sleep(0.4)
+    queue.add(record(0))
+    time.sleep(0.4)
+    assert not call.is_over
+    queue.extend(records(4, 1))
+    assert call.how() == [0, 1, 2, 3, 4]
+
+
+def test_an_idle_buffer_is_given_the_whole_time(queue, reader, client):
+    """A write long ago does not end a wait that has only begun."""
+    queue.extend(records(3))
+    client.hincrby(f"rr:{{{queue.name}}}:counters", "clock_offset", 3_600_000_000)
+    call = Running(reader().sample, 5, wait=True, stall_timeout=0.5)
+    blocked(queue)
+    queue.extend(records(2, 3))
+    assert call.how() == [0, 1, 2, 3, 4]
+
+
+def test_the_timeout_comes_before_the_stall(queue, reader):
+    """Whichever is first."""
+    with pytest.raises(ReplayTimeoutError):
+        reader().sample(5, wait=True, timeout=0.2, stall_timeout=5)
+
+
+def test_stats_tell_who_writes(queue, make_buffer, client):
+    """Live writers, and the age of the last write: one that closed is none, nor is one that has been silent for a minute."""
+    assert (queue.stats()["writers"], queue.stats()["seconds_since_write"]) == (0, math.inf)
+    queue.extend(records(1))
+    with make_buffer(attach=True) as other:
+        other.extend(records(1))
+        stats = queue.stats()
+        assert stats["writers"] == 2
+        assert 0 <= stats["seconds_since_write"] < 2
+    assert queue.stats()["writers"] == 1
+    client.hincrby(f"rr:{{{queue.name}}}:counters", "clock_offset", 61_000_000)
+    assert queue.stats()["writers"] == 0
+    assert 61 <= queue.stats()["seconds_since_write"] < 63
+
+
+@pytest.mark.parametrize("wrong", [-1, math.nan])
+def test_a_stall_timeout_is_checked_like_a_timeout(queue, wrong):
+    """Whether or not the call would wait."""
+    with pytest.raises(ArgumentError, match="stall_timeout"):
+        queue.sample(1, stall_timeout=wrong)
+    with pytest.raises(ArgumentTypeError, match="stall_timeout"):
+        queue.wait_until_sampleable(1, stall_timeout=True)
