@@ -11,6 +11,7 @@ from typing import Any
 
 from redis_replay._keys import Keys
 from redis_replay._schema import Schema
+from redis_replay._types import Outcome
 from redis_replay.samplers import Sampler, Uniform, parse
 
 log = logging.getLogger("redis_replay")
@@ -26,6 +27,23 @@ def _as_bytes(value: object) -> bytes:
     return str(value).encode()
 
 
+@dataclass(slots=True, eq=False)
+class Question:
+    """What became of a write whose reply never came. Its lane and its error share it; who learns the answer first sets it."""
+
+    verb: str
+    lane: str
+    number: int
+    open_number: int
+    answer: Outcome | None = None
+    forgotten: bool = False  # the server does not know the lane any more: there will be no answer
+
+    @property
+    def closed(self) -> bool:
+        """Whether there is nothing left to ask."""
+        return self.forgotten or self.answer is not None
+
+
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Lane:
     """A call slot with at most one open request: a random name and a running number."""
@@ -35,6 +53,7 @@ class Lane:
     open_number: int = 0  # the lowest number that no script has answered, or 0
     registered: bool = False
     resent: bool = False  # a copy of a request may be under way still
+    question: Question | None = None  # while there is one, no other request goes over the lane
 
     def next_number(self) -> int:
         """The number of the next request."""
@@ -70,6 +89,7 @@ class Core:
         self.poll_interval = poll_interval
         self.clock = clock
         self.random = random.Random(seed) if seed is not None else random.Random(secrets.randbits(128))
+        self.jitter = random.Random(secrets.randbits(128))  # of pauses: what is drawn does not depend on how long it took
         self.client = secrets.token_hex(6)
         self.channel = keys.wake(self.client)
         self.local = LocalStats()

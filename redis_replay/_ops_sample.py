@@ -196,7 +196,7 @@ def _ended(core: Core, wish: Wish, line: _Line) -> Exception:
 
 def _pause(core: Core, lane: Lane, wish: Wish, line: _Line, deadline: float) -> Generator[Step, Any, None]:
     """Blocks until there is a reason to run the script again."""
-    wake_at = core.clock() + core.poll_interval * core.random.uniform(0.8, 1.2)
+    wake_at = core.clock() + core.poll_interval * core.jitter.uniform(0.8, 1.2)
     if line.turn:
         wake_at = min(wake_at, core.clock() + line.turn + 0.005)
     while True:

@@ -93,6 +93,11 @@ def settle(*, forget: bool) -> Script:
     return _script("settle", forget)
 
 
+def resolve() -> Script:
+    """What became of a write, under the write's own number."""
+    return _script("resolve")
+
+
 def remove(*, index: Sequence[int]) -> Script:
     """Takes records out."""
     return _script("remove", *index)

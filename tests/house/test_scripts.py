@@ -71,7 +71,7 @@ LAYERS = [
     {"_requests", "_burst", "_faults"},
     {"_ops_read"},
     {"_ops_write", "_ops_sample", "_ops_admin", "_wire"},
-    {"_connection"},
+    {"_connection", "_resolve"},
     {"_wakeup", "_handle"},
     {"_runtime"},
     {"_sync"},
