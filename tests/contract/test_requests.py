@@ -50,9 +50,9 @@ def filled(server, make_buffer, request):
 
 
 def test_every_numbered_verb_is_tested():
-    """A new verb with a number has to be added to this file."""
+    """A new verb with a number has to be added to this file; `resolve`, whose number is another's, has its own."""
     numbered = {verb for verb in verbs() if any(slot.name == "number" for slot in header(verb).argv)}
-    assert numbered == {"add", "gate", "sample", "remove", "empty", "shutdown", "reopen", "wait", "settle"}
+    assert numbered - {"resolve"} == {"add", "gate", "sample", "remove", "empty", "shutdown", "reopen", "wait", "settle"}
 
 
 @EACH

@@ -113,9 +113,9 @@ def test_both_ways_of_writing_are_told(proxy, make_buffer, make):
     """Small and large writes: what `resolve()` gives are the indices under which the records are."""
     buffer, reader = make_buffer(target=proxy.url, capacity=1_000), make_buffer(capacity=1_000)
     buffer.extend(make(1))
-    lost(proxy)
+    proxy.mute = b""  # no reply passes; a cut at the first one could keep the rest of a large write back
     error = Running(buffer.extend, make(3, 1)).error()
-    healed(proxy)
+    proxy.mute = None
     outcome = error.resolve()
     assert (outcome.applied, tags(reader.get(outcome.index))) == (True, [1, 2, 3])
     assert (reader.write_count, reader.doctor().findings) == (4, ())
