@@ -18,7 +18,7 @@ local TYPES = {'hash', 'hash', 'stream', 'stream', 'zset', 'zset', 'hash', 'set'
   'hash', 'zset', 'zset', 'hash', 'zset', 'hash'}
 local ZERO = {'write_count', 'records_total', 'bytes_total', 'sampleable_size', 'storage_size', 'leased', 'hidden', 'parting',
   'consumed', 'evicted', 'removed', 'sample_calls', 'samples_returned', 'last', 'notices', 'arrivals', 'lapsed',
-  'foreign', 'clock', 'clock_offset'}
+  'foreign', 'rewound', 'clock', 'clock_offset'}
 
 local function damage(there)
   for i, kind in ipairs(TYPES) do

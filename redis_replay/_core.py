@@ -97,6 +97,8 @@ class Core:
         self.key_count = len(keys.all)
         self.lanes: list[Lane] = []  # idle ones
         self._all: weakref.WeakSet[Lane] = weakref.WeakSet()
+        self.answers: dict[str, tuple[int, float]] = {}  # lane -> its last number that is kept on the server, and since when
+        self.given = 0  # the largest index that the server gave to this handle
         self.closed = False
         self.listening = False  # whether the subscription was confirmed once
         self.epoch = ""
@@ -136,6 +138,10 @@ class Core:
         """Six seeds for a draw, as the script wants them."""
         bits = self.random.getrandbits(192)
         return [1 + (bits >> 32 * i) % 2**32 % ((M1 if i < 3 else M2) - 1) for i in range(6)]
+
+    def gave(self, index: int) -> None:
+        """The server has given this index: to a record that was written here, or drawn."""
+        self.given = max(self.given, index)
 
     def take_lane(self) -> Lane | None:
         """The lane on top of the stack, or a new one; None where LANES are in use.

@@ -228,6 +228,7 @@ def _collect(core: Core, lane: Lane, reply: Reply) -> Generator[Step, Any, Drawn
     n, live, schema_hash, flags, indices, uses = (d.decode() for d in reply.data[:6])
     yield from stored_schema(core, schema_hash)
     index = np.array(indices.split(), np.int64)
+    core.gave(int(index.max(initial=0)))
     counted = np.array(uses.split(), np.int64) if uses else None
     payloads: Any = reply.data[6:]
     if "p" not in flags:

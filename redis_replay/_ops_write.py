@@ -67,6 +67,7 @@ def _write_step(core: Core, lane: Lane, rows: Rows, low: int, high: int) -> Gene
         reply = yield from send(core, lane, rows, low, high, text)
         if reply.word == "OK":
             core.schema, core.record_bytes = core.schema or rows.schema, max(core.record_bytes, rows.largest)
+            core.gave(int(reply.data[1]))
             return int(reply.data[0]), int(reply.data[1])
         if reply.word == "NO_SCHEMA":
             text = rows.schema.text

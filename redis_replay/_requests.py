@@ -16,6 +16,7 @@ from redis_replay.exceptions import OutcomeUnknownError, ReplayError
 
 Take = Callable[[Any], Any]  # what to make of a reply
 Stop = Callable[[], bool]  # whether a call that is not answered shall give up
+UNKEPT = (b"GONE", b"DAMAGED", b"FORGOTTEN", b"STALE")  # answers that the server does not keep with the lane's number
 STOP_SECONDS = 1.0  # between two looks at it
 FIRST_BACKOFF, LAST_BACKOFF = 0.01, 0.5  # seconds between tries; the real one is jittered
 
@@ -165,6 +166,7 @@ def learn(core: Core, question: Question, until: float, stop: Stop | None = None
     reply = read((yield from deliver_once(core, Call(Script("resolve", (*head, *scripts.resolve().args))), until, stop)))
     if reply.word == "OK":
         question.answer = _outcome(question.verb, reply.texts())
+        core.gave(int(question.answer.index.max(initial=0)))
     elif reply.word in ("FORGOTTEN", "STALE"):  # stale: the lane goes on only when somebody else has the answer
         question.forgotten = question.answer is None
     else:
@@ -225,7 +227,12 @@ def answered(
         raise
     lane.resent = lane.resent or sent > 1
     lane.answered()
-    if writes and sent > 1 and _word(raw) == b"FORGOTTEN":
+    word = _word(raw)
+    if word not in UNKEPT:
+        core.answers[lane.name] = lane.number, core.clock()
+    elif word == b"FORGOTTEN":
+        core.answers.pop(lane.name, None)
+    if writes and sent > 1 and word == b"FORGOTTEN":
         lane.registered = False
         raise _unknown(core, Question(verb, lane.name, lane.number, open_number, forgotten=True))
     return raw

@@ -59,6 +59,11 @@ def page(*, after: int, page_size: int) -> Script:
     return _script("page", after, page_size)
 
 
+def greet(*, given: int, numbers: str) -> Script:
+    """What this handle was given and answered, on a new connection."""
+    return _script("greet", given, numbers)
+
+
 def renew(*, lane: str) -> Script:
     """Keeps a hold alive."""
     return _script("renew", lane)
