@@ -10,10 +10,11 @@ import subprocess
 import pytest
 import redis
 
-from redis_replay import ReplayBuffer, samplers
+from redis_replay import ReplayBuffer, _ops_write, _requests, samplers
 from redis_replay.exceptions import RecordNotFoundError
 from tests import _server
 from tests._helpers import wait_until
+from tests._proxy import Proxy
 from tests._waiting import Running, blocked, open_handle, record, records, tags
 from tests.fault.test_connections import large
 
@@ -231,3 +232,21 @@ def test_wait_goes_on(rewindable, open_buffer):
     rewindable.rewind()
     writer.extend(records(2, 10))
     assert (call.how(timeout=5), writer.stats()["waiters"], writer.doctor().findings) == ([0, 1, 10, 11], 0, ())
+
+
+def test_unknown_write_that_was_lost_never_was(rewindable, open_buffer, monkeypatch):
+    """A write whose reply was lost, and then the write itself: asked about it, the server says never, and nobody else did."""
+    monkeypatch.setattr(_ops_write, "CALL_SECONDS", 0.3)
+    monkeypatch.setattr(_requests, "CALL_SECONDS", 0.3)
+    reader = open_buffer()
+    reader.extend(records(10))
+    with contextlib.closing(Proxy(rewindable.url)) as proxy, ReplayBuffer(proxy.url, "b") as buffer:
+        buffer.add(record(10))
+        rewindable.keep()
+        given = buffer.add(record(11))
+        proxy.mute = b""
+        error = Running(buffer.add, record(12)).error()
+        proxy.mute = None
+        rewindable.rewind()
+        assert (given, error.resolve().applied, buffer.add(record(13))) == (12, False, 13)
+    assert (tags_of(reader), reader.doctor().findings) == ([*range(11), 13], ())
