@@ -18,21 +18,25 @@ local refused = enter(epoch)
 if refused then return refused end
 local given, last = tonumber(ARGV[2]), count('last')
 
--- The lanes that have a lower number here, or none.
+-- The lanes that have a lower number here, or none; and whether one has a lower one.
 local function behind()
-  local out = {}
+  local out, fell = {}, false
   for id, answered in ARGV[3]:gmatch('(%S+):(%d+)') do
     local known = stored(id)
-    if not known or known.number < tonumber(answered) then out[#out + 1] = {id = id, number = answered, known = known} end
+    if known and known.number < tonumber(answered) or redis.call('HEXISTS', requests, id) == 0 then
+      out[#out + 1] = {id = id, number = answered, known = known}
+      fell = fell or known ~= nil
+    end
   end
-  return out
+  return out, fell
 end
 
--- A copy of a request that was answered is refused again; what the lane had under way here is over.
-local function catch_up(lost, time)
+-- A lane has its number again, so that a late copy of what was answered is refused; what it had under way here is over.
+-- If nothing but its absence speaks for a rewound server, it may have gone with a write that was applied: it registers anew.
+local function catch_up(lost, proven, time)
   if lost.known then unhold(lost.id, indices_of(drawn_by(lost.known))) end
   leave_line(lost.id)
-  redis.call('HSET', requests, lost.id, lost.number .. ' greet REWOUND')
+  redis.call('HSET', requests, lost.id, lost.number .. ' greet ' .. (proven and 'REWOUND' or 'FORGOTTEN'))
   redis.call('ZADD', lanes, int(time), lost.id)
 end
 
@@ -49,11 +53,14 @@ local function put_out_of_use(index)
   end
 end
 
-local lost = behind()
+local lost, fell = behind()
 if given <= last and #lost == 0 then return {'OK', '-'} end
 redis.call('DEL', none)
 local time, left = now(), 0
-for _, one in ipairs(lost) do catch_up(one, time) end
+local proven = fell or given > last
+if proven then redis.call('HSET', counters, 'rewound_at', int(time)) end
+proven = proven or time - (redis.call('HGET', counters, 'rewound_at') or -LANE_US) < LANE_US -- by another client
+for _, one in ipairs(lost) do catch_up(one, proven, time) end
 if given > last then
   local plain = settings.consume or count('sampleable_size') == 0
   local to = plain and given or math.min(given, last + MOST)

@@ -42,7 +42,7 @@ def stats(core: Core) -> Generator[Step, Any, dict[str, int | float | str | bool
     raw["size"] = raw["sampleable_size"]
     raw["utilization"] = int(raw["storage_size"]) / int(raw["capacity"])
     raw["initialized"] = True
-    internal = ("clock", "clock_offset", "arrivals", "first", "last")
+    internal = ("clock", "clock_offset", "arrivals", "first", "last", "rewound_at")
     return {name: raw[name] for name in sorted(raw) if name not in internal}
 
 

@@ -17,6 +17,7 @@ from redis_replay.exceptions import OutcomeUnknownError, ReplayError
 Take = Callable[[Any], Any]  # what to make of a reply
 Stop = Callable[[], bool]  # whether a call that is not answered shall give up
 UNKEPT = (b"GONE", b"DAMAGED", b"FORGOTTEN", b"STALE")  # answers that the server does not keep with the lane's number
+AGAIN = object()
 STOP_SECONDS = 1.0  # between two looks at it
 FIRST_BACKOFF, LAST_BACKOFF = 0.01, 0.5  # seconds between tries; the real one is jittered
 
@@ -38,8 +39,8 @@ def pack_script(core: Core, script: Script) -> bytes:
     return b"".join((head, core.packed_keys, *(b"$%d\r\n%b\r\n" % (len(a), a) for a in script.args), script.packed))
 
 
-def inner_replies(replies: list[Any]) -> list[Any] | None:
-    """The answers inside a MULTI … EXEC; None where a script was not loaded, and the same step must be sent again.
+def inner_replies(replies: list[Any]) -> Any:
+    """The answers inside a MULTI … EXEC; AGAIN where a script was not loaded, and the same step must be sent again.
 
     Raises:
         ReplayError: the server refused the MULTI, or a command in it.
@@ -50,7 +51,7 @@ def inner_replies(replies: list[Any]) -> list[Any] | None:
     answers: list[Any] = replies[-1]
     failed = [a for a in (answers[0], answers[-1]) if isinstance(a, Exception)]
     if any(isinstance(f, ScriptMissingError) for f in failed):
-        return None
+        return AGAIN
     if failed:
         raise failed[0]
     return answers
@@ -74,7 +75,7 @@ def deliver(
     core: Core, step: Call | Pipe | Fetch, until: float, stop: Stop | None = None, take: Take = _as_it_is
 ) -> Generator[Step, Any, tuple[Any, int]]:
     """Sends `step` until an answer comes, at most until `until` or until `stop` says so. Gives what `take` made of it, and how
-    often it was sent. Where `take` gives None no script has run, and the step goes again.
+    often it was sent. Where `take` gives AGAIN no script has run, and the step goes again.
 
     Raises:
         UnansweredError: none came in time; or the server refused one copy, and another may have been applied.
@@ -97,7 +98,7 @@ def deliver(
             raise
         else:
             sent += 1
-            if answer is not None:
+            if answer is not AGAIN:
                 return answer, sent
             continue
         yield Sleep(backoff * core.jitter.uniform(0.5, 1.5))

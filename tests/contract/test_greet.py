@@ -68,12 +68,28 @@ def test_a_lane_that_fell_back_has_its_number_again(buffer, client, make_raw, sm
 
 
 @CONSUMES
-def test_a_lane_that_vanished_is_known_again(buffer, make_raw, small, consume):
-    """So that its next request is judged, under its own number."""
+def test_a_lane_that_vanished_registers_anew(buffer, client, make_raw, small, consume):
+    """It is counted once, and its next request is told so: the lane may have gone with a write that was applied."""
     raw = make_raw()
-    assert (greet(raw, 5, gone=3)[0], greet(raw, 5, gone=3)[0]) == ("REWOUND", "OK")
-    raw.name = "gone"
-    assert raw.add(encode_batch(small.many(6, 8), None), number=4)[0] == "OK"
+    assert (greet(raw, 5, gone=3)[0], greet(raw, 5, gone=3)[0], buffer.stats()["rewound"]) == ("REWOUND", "OK", 1)
+    raw.name, rows = "gone", encode_batch(small.many(6, 8), None)
+    with nothing_changes(client, ()):
+        assert (raw.add(rows, number=4)[0], raw("resolve", number=4)[0]) == ("FORGOTTEN", "FORGOTTEN")
+    assert (raw.settle(number=5)[0], raw.add(rows, number=4)[0], raw.add(rows, number=6)[0]) == ("OK", "STALE", "OK")
+    assert (len(buffer), buffer.doctor().findings) == (7, ())
+
+
+@CONSUMES
+@pytest.mark.parametrize("proof", ["index", "lane", "another client"])
+def test_a_lane_that_vanished_with_proof_is_known_again(buffer, make_raw, small, consume, proof):
+    """Where an index or another lane proves that the server was rewound, its requests go on under their numbers."""
+    raw = make_raw()
+    if proof == "another client":
+        greet(make_raw("other"), 7)
+    answer = greet(raw, 7 if proof == "index" else 5, gone=3, **({"raw": 9} if proof == "lane" else {}))
+    raw.name, rows = "gone", encode_batch(small.many(6, 8), None)
+    answers = [answer[0], raw.add(rows, number=3)[0], raw("resolve", number=4)[2:], raw.add(rows, number=5)[0]]
+    assert answers == ["REWOUND", "REWOUND", ["NEVER"], "OK"]
     assert (len(buffer), buffer.doctor().findings) == (7, ())
 
 
