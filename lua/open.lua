@@ -18,7 +18,7 @@ local TYPES = {'hash', 'hash', 'stream', 'stream', 'zset', 'zset', 'hash', 'set'
   'hash', 'zset', 'zset', 'hash', 'zset', 'hash', 'zset', 'zset', 'hash'}
 local ZERO = {'write_count', 'records_total', 'bytes_total', 'sampleable_size', 'storage_size', 'leased', 'hidden', 'parting',
   'consumed', 'evicted', 'removed', 'sample_calls', 'samples_returned', 'last', 'notices', 'arrivals', 'lapsed',
-  'reclaimed', 'late', 'foreign', 'clock', 'clock_offset', 'last_write'}
+  'reclaimed', 'late', 'foreign', 'rewound', 'clock', 'clock_offset', 'last_write'}
 
 local function damage(there)
   for i, kind in ipairs(TYPES) do

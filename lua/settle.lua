@@ -15,7 +15,7 @@
 local refused = enter(epoch)
 if refused then return refused end
 redis.call('DEL', none)
-if redis.call('HEXISTS', requests, lane) == 0 then
+if not stored(lane) then
   if ARGV[5] == '1' then return {'OK', '-'} end
   redis.call('HSET', requests, lane, '0 settle')
 end

@@ -26,7 +26,9 @@ _ERRORS: dict[str, Callable[[str, Data], e.ReplayError]] = {
 }
 
 # Words that are answers, or that the operations act on themselves.
-ANSWERS = frozenset({"OK", "OPEN", "CLOSED", "READY", "FORGOTTEN", "LAPSED", "NO_SCHEMA", "SCHEMA", "MISMATCH", "FORMAT"})
+ANSWERS = frozenset(
+    {"OK", "OPEN", "CLOSED", "READY", "FORGOTTEN", "LAPSED", "NO_SCHEMA", "SCHEMA", "MISMATCH", "FORMAT", "REWOUND"}
+)
 
 
 def words() -> frozenset[str]:

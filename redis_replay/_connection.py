@@ -7,6 +7,7 @@ reply is closed.
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from redis.exceptions import RedisError, ResponseError
 
@@ -14,6 +15,7 @@ from redis_replay import _burst
 from redis_replay._address import Address
 from redis_replay._core import Core
 from redis_replay._faults import Translator
+from redis_replay._greet import Greeting
 from redis_replay._lua import load
 from redis_replay._requests import pack, pack_script
 from redis_replay._steps import Call, Fetch, NotNowError, Pipe, ScriptMissingError
@@ -21,6 +23,7 @@ from redis_replay._wire import FakeWire, SocketWire, Wire
 from redis_replay.exceptions import ServerRefusedError
 
 FAULTS = (RedisError, OSError)
+GREET_SECONDS = 1.0  # for the first words on a new connection
 
 
 def _load_command(verb: str) -> bytes:
@@ -119,7 +122,7 @@ class Connection(_Exchange):
         """Whatever goes wrong, a socket with an unread reply is closed; and where one is dead, the idle ones are, too."""
         wire = None
         try:
-            wire = self._idle_wire() or self.open(timeout)
+            wire = self._idle_wire() or self._greeted(timeout)
             result = use(wire)
         except BaseException as error:
             if wire is not None:
@@ -133,6 +136,19 @@ class Connection(_Exchange):
         else:
             self._idle.append(wire)
         return result
+
+    def _greeted(self, timeout: float) -> Wire:
+        """A new socket for commands, on which the first words have been said."""
+        wire = self.open(timeout)
+        try:
+            greeting = Greeting(self.core, str(self.address))
+            while greeting.words:
+                replies = wire.ask((greeting.words,), 1, min(timeout, GREET_SECONDS))
+                greeting.heard(self.translate("greet", replies)[0])
+        except BaseException:
+            wire.close()
+            raise
+        return wire
 
     def open(self, timeout: float) -> Wire:
         """A new socket, logged in within `timeout`, for the caller to close."""
@@ -161,6 +177,7 @@ class AsyncConnection(_Exchange):
     def __init__(self, address: Address, core: Core) -> None:
         super().__init__(address, core)
         self.pool = address.async_pool()
+        self._greeted: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # connection -> the socket it had then
 
     async def run(self, step: Call | Pipe) -> Any:
         """Sends a step and gives its result; loads a script that the server does not know."""
@@ -184,6 +201,7 @@ class AsyncConnection(_Exchange):
         try:
             async with asyncio.timeout(timeout):
                 connection = await self.pool.get_connection()
+            await self._greet(connection, timeout)
         except FAULTS as error:
             raise self.faults.fault(verb, error, sent=False) from error
         try:
@@ -199,6 +217,22 @@ class AsyncConnection(_Exchange):
         finally:
             await self.pool.release(connection)
         return self.translate(verb, replies)
+
+    async def _greet(self, connection: Any, timeout: float) -> None:
+        """Says the first words on a connection that was opened, or opened anew, since its last use."""
+        if self._greeted.get(connection) is connection._writer:
+            return
+        try:
+            greeting = Greeting(self.core, str(self.address))
+            while greeting.words:
+                await connection.send_packed_command([greeting.words], check_health=False)
+                reply = await self._read(connection, min(timeout, GREET_SECONDS))
+                greeting.heard(self.translate("greet", [reply])[0])
+        except BaseException:
+            await connection.disconnect(nowait=True)
+            await self.pool.release(connection)
+            raise
+        self._greeted[connection] = connection._writer
 
     @staticmethod
     async def _read(connection: Any, timeout: float) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 from redis_replay._keys import Keys
 from redis_replay._leases import Leases
 from redis_replay._schema import Schema
+from redis_replay._types import Outcome
 from redis_replay.samplers import Sampler, Uniform, parse
 
 log = logging.getLogger("redis_replay")
@@ -27,6 +28,23 @@ def _as_bytes(value: object) -> bytes:
     return str(value).encode()
 
 
+@dataclass(slots=True, eq=False)
+class Question:
+    """What became of a write whose reply never came. Its lane and its error share it; who learns the answer first sets it."""
+
+    verb: str
+    lane: str
+    number: int
+    open_number: int
+    answer: Outcome | None = None
+    forgotten: bool = False  # the server does not know the lane any more: there will be no answer
+
+    @property
+    def closed(self) -> bool:
+        """Whether there is nothing left to ask."""
+        return self.forgotten or self.answer is not None
+
+
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Lane:
     """A call slot with at most one open request: a random name and a running number."""
@@ -36,6 +54,7 @@ class Lane:
     open_number: int = 0  # the lowest number that no script has answered, or 0
     registered: bool = False
     resent: bool = False  # a copy of a request may be under way still
+    question: Question | None = None  # while there is one, no other request goes over the lane
 
     def next_number(self) -> int:
         """The number of the next request."""
@@ -71,6 +90,7 @@ class Core:
         self.poll_interval = poll_interval
         self.clock = clock
         self.random = random.Random(seed) if seed is not None else random.Random(secrets.randbits(128))
+        self.jitter = random.Random(secrets.randbits(128))  # of pauses: what is drawn does not depend on how long it took
         self.client = secrets.token_hex(6)
         self.channel = keys.wake(self.client)
         self.local = LocalStats()
@@ -78,6 +98,8 @@ class Core:
         self.key_count = len(keys.all)
         self.lanes: list[Lane] = []  # idle ones
         self._all: weakref.WeakSet[Lane] = weakref.WeakSet()
+        self.answers: dict[str, tuple[int, float]] = {}  # lane -> its last number that is kept on the server, and since when
+        self.given = 0  # the largest index that the server gave to this handle
         self.closed = False
         self.listening = False  # whether the subscription was confirmed once
         self.epoch = ""
@@ -120,6 +142,10 @@ class Core:
         """Six seeds for a draw, as the script wants them."""
         bits = self.random.getrandbits(192)
         return [1 + (bits >> 32 * i) % 2**32 % ((M1 if i < 3 else M2) - 1) for i in range(6)]
+
+    def gave(self, index: int) -> None:
+        """The server has given this index: to a record that was written here, or drawn."""
+        self.given = max(self.given, index)
 
     def take_lane(self) -> Lane | None:
         """The lane on top of the stack, or a new one; None where LANES are in use.

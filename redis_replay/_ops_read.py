@@ -44,7 +44,7 @@ def stats(core: Core) -> Generator[Step, Any, dict[str, int | float | str | bool
     raw["utilization"] = int(raw["storage_size"]) / int(raw["capacity"])
     raw["initialized"] = True
     raw["seconds_since_write"] = int(raw["idle_us"]) / 1e6 if int(raw["idle_us"]) >= 0 else math.inf
-    internal = ("clock", "clock_offset", "arrivals", "first", "last", "last_write", "idle_us")
+    internal = ("clock", "clock_offset", "arrivals", "first", "last", "last_write", "idle_us", "rewound_at")
     return {name: raw[name] for name in sorted(raw) if name not in internal}
 
 

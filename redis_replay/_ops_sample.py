@@ -230,7 +230,7 @@ def _ended(core: Core, wish: Wish, line: _Line, *, stalled: bool) -> Exception:
 
 def _pause(core: Core, lane: Lane, wish: Wish, line: _Line, deadline: float) -> Generator[Step, Any, None]:
     """Blocks until there is a reason to run the script again."""
-    wake_at = core.clock() + core.poll_interval * core.random.uniform(0.8, 1.2)
+    wake_at = core.clock() + core.poll_interval * core.jitter.uniform(0.8, 1.2)
     if line.turn:
         wake_at = min(wake_at, core.clock() + line.turn + SLACK_SECONDS)
     while True:
@@ -262,6 +262,7 @@ def _collect(core: Core, lane: Lane, reply: Reply) -> Generator[Step, Any, Drawn
     n, live, schema_hash, flags, lease, indices, uses = (d.decode() for d in reply.data[:7])
     yield from stored_schema(core, schema_hash)
     index = np.array(indices.split(), np.int64)
+    core.gave(int(index.max(initial=0)))
     counted = np.array(uses.split(), np.int64) if uses else None
     payloads: Any = reply.data[7:]
     if "p" not in flags:

@@ -67,6 +67,7 @@ def _write_step(core: Core, lane: Lane, rows: Rows, low: int, high: int) -> Gene
         reply = yield from send(core, lane, rows, low, high, text)
         if reply.word == "OK":
             core.schema, core.record_bytes = core.schema or rows.schema, max(core.record_bytes, rows.largest)
+            core.gave(int(reply.data[1]))
             return int(reply.data[0]), int(reply.data[1])
         if reply.word == "NO_SCHEMA":
             text = rows.schema.text
@@ -102,8 +103,7 @@ def _add(core: Core, lane: Lane, rows: Rows, low: int, high: int, text: str) -> 
 def _gate(core: Core, lane: Lane, rows: Rows, low: int, high: int, text: str) -> Generator[Step, Any, Reply]:
     """Open, native XADDs, close, in one MULTI: large payloads do not go through Lua."""
     until = core.clock() + CALL_SECONDS
-    if not lane.registered:
-        yield from rq.register(core, lane, until)
+    yield from rq.prepare(core, lane, until)
     number, about = lane.next_number(), _about(rows, low, high, text)
     opening, closing = (
         rq.pack_script(core, rq.numbered(core, lane, number, scripts.gate(step=step, **about))) for step in ("open", "close")
@@ -115,11 +115,8 @@ def _gate(core: Core, lane: Lane, rows: Rows, low: int, high: int, text: str) ->
         return chain((rq.pack(b"MULTI"), opening), rows.pieces(prefix, low, high), (closing, rq.pack(b"EXEC")))
 
     step = Pipe(packed, replies=high - low + 4, needs=("gate",))
-    while True:
-        replies = yield from rq.answered(core, lane, "gate", step, until, writes=True)
-        answers = rq.inner_replies(replies)
-        if answers is not None:
-            return _judge(core, answers[0], answers[-1])
+    answers = yield from rq.answered(core, lane, "gate", step, until, writes=True, take=rq.inner_replies)
+    return _judge(core, answers[0], answers[-1])
 
 
 def _judge(core: Core, opened: Any, closed: Any) -> Reply:

@@ -3,16 +3,21 @@
 from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
+import numpy as np
+
 from redis_replay import _codes
 from redis_replay import _scripts as scripts
-from redis_replay._core import CALL_SECONDS, Core, Lane
+from redis_replay._core import CALL_SECONDS, Core, Lane, Question
 from redis_replay._lua import load
 from redis_replay._scripts import Script
 from redis_replay._steps import Call, Fetch, LostError, Pipe, ScriptMissingError, Sleep, Step, UnansweredError
-from redis_replay._types import Reply
+from redis_replay._types import Outcome, Reply
 from redis_replay.exceptions import OutcomeUnknownError, ReplayError
 
+Take = Callable[[Any], Any]  # what to make of a reply
 Stop = Callable[[], bool]  # whether a call that is not answered shall give up
+UNKEPT = (b"GONE", b"DAMAGED", b"FORGOTTEN", b"STALE")  # answers that the server does not keep with the lane's number
+AGAIN = object()
 STOP_SECONDS = 1.0  # between two looks at it
 FIRST_BACKOFF, LAST_BACKOFF = 0.01, 0.5  # seconds between tries; the real one is jittered
 
@@ -34,8 +39,8 @@ def pack_script(core: Core, script: Script) -> bytes:
     return b"".join((head, core.packed_keys, *(b"$%d\r\n%b\r\n" % (len(a), a) for a in script.args), script.packed))
 
 
-def inner_replies(replies: list[Any]) -> list[Any] | None:
-    """The answers inside a MULTI … EXEC; None where a script was not loaded, and the same step must be sent again.
+def inner_replies(replies: list[Any]) -> Any:
+    """The answers inside a MULTI … EXEC; AGAIN where a script was not loaded, and the same step must be sent again.
 
     Raises:
         ReplayError: the server refused the MULTI, or a command in it.
@@ -46,7 +51,7 @@ def inner_replies(replies: list[Any]) -> list[Any] | None:
     answers: list[Any] = replies[-1]
     failed = [a for a in (answers[0], answers[-1]) if isinstance(a, Exception)]
     if any(isinstance(f, ScriptMissingError) for f in failed):
-        return None
+        return AGAIN
     if failed:
         raise failed[0]
     return answers
@@ -62,39 +67,54 @@ def refused(core: Core, verb: str, reply: Reply) -> ReplayError:
     return _codes.error(verb, reply.word, core.name, reply.texts())
 
 
+def _as_it_is(reply: Any) -> Any:
+    return reply
+
+
 def deliver(
-    core: Core, step: Call | Pipe | Fetch, until: float, stop: Stop | None = None
+    core: Core, step: Call | Pipe | Fetch, until: float, stop: Stop | None = None, take: Take = _as_it_is
 ) -> Generator[Step, Any, tuple[Any, int]]:
-    """Sends `step` until an answer comes, at most until `until` or until `stop` says so. Gives the answer, and how often it
-    was sent.
+    """Sends `step` until an answer comes, at most until `until` or until `stop` says so. Gives what `take` made of it, and how
+    often it was sent. Where `take` gives AGAIN no script has run, and the step goes again.
 
     Raises:
-        UnansweredError: none came in time.
+        UnansweredError: none came in time; or the server refused one copy, and another may have been applied.
+        ReplayError: the server refused what was sent once.
     """
     sent, backoff = 0, FIRST_BACKOFF
     while True:
         left = until - core.clock()
         try:
             step.timeout = max(0.05, min(left, STOP_SECONDS if stop else CALL_SECONDS))
-            reply = yield step
-            return reply, sent + 1
+            answer = take((yield step))
         except UnansweredError as lost:
             sent += isinstance(lost, LostError)
             lost.sent = sent
             if core.clock() + backoff >= until or (stop and stop()):
                 raise
-        yield Sleep(backoff * core.random.uniform(0.5, 1.5))
+        except ReplayError as refusal:
+            if sent:
+                raise UnansweredError(refusal, sent) from refusal
+            raise
+        else:
+            sent += 1
+            if answer is not AGAIN:
+                return answer, sent
+            continue
+        yield Sleep(backoff * core.jitter.uniform(0.5, 1.5))
         backoff = min(LAST_BACKOFF, backoff * 2)
 
 
-def deliver_once(core: Core, step: Call | Pipe | Fetch, until: float | None = None) -> Generator[Step, Any, Any]:
+def deliver_once(
+    core: Core, step: Call | Pipe | Fetch, until: float | None = None, stop: Stop | None = None
+) -> Generator[Step, Any, Any]:
     """Sends what may safely be repeated. Gives the answer.
 
     Raises:
         ConnectionLostError, ServerRefusedError: none came in time.
     """
     try:
-        answer, _ = yield from deliver(core, step, core.clock() + CALL_SECONDS if until is None else until)
+        answer, _ = yield from deliver(core, step, core.clock() + CALL_SECONDS if until is None else until, stop)
     except UnansweredError as lost:
         raise lost.error from lost.error.__cause__
     return answer
@@ -121,12 +141,47 @@ def numbered(core: Core, lane: Lane, number: int, script: Script) -> Script:
     return Script(script.verb, (*head, *script.args), script.packed, script.count)
 
 
-def register(core: Core, lane: Lane, until: float) -> Generator[Step, Any, None]:
-    """Makes the lane known to the server, or settles what it left open."""
-    reply = yield from _request(core, lane, scripts.settle(forget=False), until, writes=False)
+def prepare(core: Core, lane: Lane, until: float, stop: Stop | None = None) -> Generator[Step, Any, None]:
+    """What comes before a lane's next request: what became of a write is learnt, and the lane is known to the server."""
+    if (question := lane.question) is not None:
+        if not question.closed:
+            yield from learn(core, question, until, stop)
+        lane.question = None
+        lane.answered()
+        lane.registered = lane.registered and not question.forgotten
+    if lane.registered:
+        return
+    reply = yield from _request(core, lane, scripts.settle(forget=False), until, writes=False, stop=stop)
     if reply.word != "OK":
         raise refused(core, "settle", reply)
     lane.registered = True
+
+
+def learn(core: Core, question: Question, until: float, stop: Stop | None = None) -> Generator[Step, Any, None]:
+    """Asks the server until it answers the question. Safe beside others who ask the same: they get the same answer.
+
+    Raises:
+        ConnectionLostError, ServerRefusedError, BufferGoneError, BufferDamagedError.
+    """
+    head = core.epoch.encode(), question.lane.encode(), b"%d" % question.number, b"%d" % question.open_number
+    reply = read((yield from deliver_once(core, Call(Script("resolve", (*head, *scripts.resolve().args))), until, stop)))
+    if reply.word == "OK":
+        question.answer = _outcome(question.verb, reply.texts())
+        core.gave(int(question.answer.index.max(initial=0)))
+    elif reply.word in ("FORGOTTEN", "STALE"):  # stale: the lane goes on only when somebody else has the answer
+        question.forgotten = question.answer is None
+    else:
+        raise refused(core, "resolve", reply)
+
+
+def _outcome(verb: str, answer: list[str]) -> Outcome:
+    """What the answer that a write was given says. Whatever is not OK was refused."""
+    if answer[0] != "OK":
+        return Outcome(applied=False)
+    if verb == "remove":
+        return Outcome(applied=True, removed=int(answer[1]))
+    first, last = map(int, answer[1:3]) if verb in ("add", "gate") else (1, 0)
+    return Outcome(applied=True, index=np.arange(first, last + 1, dtype=np.int64))
 
 
 def request(
@@ -139,8 +194,7 @@ def request(
         ConnectionLostError, ServerRefusedError: no answer came, or the server let nothing through.
     """
     while True:
-        if not lane.registered:
-            yield from register(core, lane, until)
+        yield from prepare(core, lane, until, stop)
         reply = yield from _request(core, lane, script, until, writes=writes, stop=stop)
         if reply.word != "FORGOTTEN":
             return reply
@@ -151,33 +205,46 @@ def _request(
     core: Core, lane: Lane, script: Script, until: float, *, writes: bool, stop: Stop | None = None
 ) -> Generator[Step, Any, Reply]:
     step = Call(numbered(core, lane, lane.next_number(), script))
-    raw = yield from answered(core, lane, script.verb, step, until, writes, stop)
+    raw = yield from answered(core, lane, script.verb, step, until, writes=writes, stop=stop)
     return read(raw)
 
 
 def answered(
-    core: Core, lane: Lane, verb: str, step: Call | Pipe, until: float, writes: bool, stop: Stop | None = None
-) -> Generator[Step, Any, Any]:
+    core: Core, lane: Lane, verb: str, step: Call | Pipe, until: float, *, writes: bool, stop: Stop | None = None,
+    take: Take = _as_it_is,
+) -> Generator[Step, Any, Any]:  # fmt: skip
     """Delivers a numbered step; keeps the lane's book on what was answered."""
+    open_number = lane.open_number
     try:
-        raw, sent = yield from deliver(core, step, until, stop)
+        raw, sent = yield from deliver(core, step, until, stop, take)
     except UnansweredError as lost:
         lane.leave_open()
         if writes and lost.sent:
-            raise OutcomeUnknownError(name=core.name, verb=verb, lane=lane.name, number=lane.number) from lost.error
+            lane.question = Question(verb, lane.name, lane.number, open_number)
+            raise _unknown(core, lane.question) from lost.error
         raise lost.error from lost.error.__cause__
     except BaseException:
         lane.leave_open()
         raise
     lane.resent = lane.resent or sent > 1
     lane.answered()
-    if writes and sent > 1 and _first_word(raw) == b"FORGOTTEN":
-        raise OutcomeUnknownError(name=core.name, verb=verb, lane=lane.name, number=lane.number)
+    word = _word(raw)
+    if word not in UNKEPT:
+        core.answers[lane.name] = lane.number, core.clock()
+    elif word == b"FORGOTTEN":
+        core.answers.pop(lane.name, None)
+    if writes and sent > 1 and word == b"FORGOTTEN":
+        lane.registered = False
+        raise _unknown(core, Question(verb, lane.name, lane.number, open_number, forgotten=True))
     return raw
 
 
-def _first_word(raw: Any) -> Any:
+def _unknown(core: Core, question: Question) -> OutcomeUnknownError:
+    error = OutcomeUnknownError(name=core.name, verb=question.verb, lane=question.lane, number=question.number)
+    error.question = question
+    return error
+
+
+def _word(raw: Any) -> Any:
     """Of a script's answer, or of the first one in a MULTI."""
-    if isinstance(raw[-1], list) and raw[-1] and isinstance(raw[-1][0], list):
-        raw = raw[-1][0]
-    return raw[0]
+    return raw[0][0] if isinstance(raw[0], list) else raw[0]

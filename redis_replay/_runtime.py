@@ -7,6 +7,7 @@ from typing import Any
 
 from redis_replay import _ops_admin as admin
 from redis_replay import _ops_lease as leases
+from redis_replay import _resolve as resolve
 from redis_replay._address import Address
 from redis_replay._clock import monotonic, sleep
 from redis_replay._connection import AsyncConnection, Connection
@@ -82,6 +83,7 @@ class Runtime:
             lane = self._lane(timeout)
             return self.drive(operation(self.core, lane, *args))
         except BaseException as error:
+            resolve.attach(self, error)
             if lane is not None and _interrupted(error):
                 self._settle(lane, monotonic() + INTERRUPT_SECONDS, forget=False)
             raise
@@ -201,6 +203,7 @@ class AsyncRuntime:
         try:
             result = await self.drive(operation(self.core, lane, *args))
         except BaseException as error:
+            resolve.attach_async(self, error)
             if _interrupted(error) or lane.open_number:
                 self._settle_later(lane)
             else:

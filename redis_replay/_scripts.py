@@ -59,6 +59,11 @@ def page(*, after: int, page_size: int) -> Script:
     return _script("page", after, page_size)
 
 
+def greet(*, given: int, numbers: str) -> Script:
+    """What this handle was given and answered, on a new connection."""
+    return _script("greet", given, numbers)
+
+
 def renew(*, name: Sequence[str]) -> Script:
     """Keeps holds and leases alive."""
     return _script("renew", *name)
@@ -101,6 +106,11 @@ def wait(*, min_items: int, take: int, wait: bool, keep_place: bool, poll_us: in
 def settle(*, forget: bool) -> Script:
     """An empty request."""
     return _script("settle", forget)
+
+
+def resolve() -> Script:
+    """What became of a write, under the write's own number."""
+    return _script("resolve")
 
 
 def remove(*, index: Sequence[int]) -> Script:

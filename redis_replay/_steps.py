@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from redis_replay._scripts import Script
-from redis_replay.exceptions import ConnectionLostError, ServerRefusedError
+from redis_replay.exceptions import ReplayError
 
 EVENTS = "events"  # the lane, so to say, for whose Pause every change of the buffer's state is a notice
 
@@ -82,7 +82,7 @@ class Sleep:
 class UnansweredError(Exception):
     """Raised into an operation: no script has answered. `error` says why; `sent`: how often the request may have arrived."""
 
-    def __init__(self, error: ConnectionLostError | ServerRefusedError, sent: int = 0) -> None:
+    def __init__(self, error: ReplayError, sent: int = 0) -> None:
         super().__init__(error)
         self.error = error
         self.sent = sent

@@ -36,6 +36,21 @@ class LeasesEnded:
 
 
 @dataclass(frozen=True)
+class Outcome:
+    """What became of a write whose reply never came: `resolve()` of an OutcomeUnknownError.
+
+    Attributes:
+        applied: whether it was, once. False: it was not, and never will be.
+        index: int64 (n,), what a write of records was given; empty otherwise.
+        removed: how many records a `remove` took out.
+    """
+
+    applied: bool
+    index: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    removed: int = 0
+
+
+@dataclass(frozen=True)
 class Finding:
     """A breach that the doctor found: of which invariant, at which key, and what it saw."""
 

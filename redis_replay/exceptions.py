@@ -20,6 +20,7 @@
     ├── RecordNotFoundError (LookupError)   no record is stored under the index
     ├── RecordDecodeError                   stored bytes are not a record of the schema
     ├── OutcomeUnknownError                 a write was sent, and its reply never came
+    ├── OutcomeLostError                    what became of such a write cannot be learnt
     ├── ConnectionLostError (ConnectionError)  the server cannot be reached, or does not answer
     ├── EmbeddedServerError                 a server of our own cannot be started
     ├── ServerTooOldError                   the server lacks a command that is needed
@@ -30,7 +31,7 @@
 Each error carries its data as attributes, and its text is made from them. All of them pickle and copy whole.
 """
 
-from typing import Any
+from typing import Any, cast
 
 
 def _rebuild(kind: "type[ReplayError]", data: dict[str, Any]) -> "ReplayError":
@@ -229,13 +230,43 @@ class RecordDecodeError(ReplayError):
 
 
 class OutcomeUnknownError(ReplayError):
-    """A write was sent and its reply never came: it was applied once, or not at all. `lane` and `number` name the request."""
+    """A write was sent and its reply never came: it was applied once, or not at all. `lane` and `number` name the request.
 
-    text = "buffer {name!r}: {verb} (request {number} of lane {lane}) was sent, and no reply came: it was applied once or not at all"
+    In a write of several steps this is about the step behind the first `done` records; none after it was sent.
+    """
+
+    text = "buffer {name!r}: {verb} (request {number} of lane {lane}) was sent, and no reply came: it was applied once or not at all; resolve() of this error says which"
     name: str
     verb: str
     lane: str
     number: int
+    question = ask = cast(Any, None)  # set by the handle whose call this was
+
+    def resolve(self) -> Any:
+        """What became of the write: an `Outcome`, or on an AsyncReplayBuffer a coroutine that gives one. May be repeated.
+
+        Says whether it was applied, and under which indices; if not, it never will be. Any later call of the handle that
+        went the same way has asked already, and so has the handle itself within a second, if it could.
+
+        Raises:
+            ConnectionLostError, ServerRefusedError: the server gave no answer within 5 seconds; ask again later.
+            BufferClosedError: the handle was closed before the answer was known.
+            OutcomeLostError: the server does not know the request any more (after an hour), and will not apply it; or this
+            is a copy of the error, in another process perhaps. BufferGoneError.
+        """
+        if self.ask is None:
+            why = "this is a copy of the error: only the one that the call raised can ask, in its own process"
+            raise OutcomeLostError(name=self.name, verb=self.verb, reason=why)
+        return self.ask()
+
+
+class OutcomeLostError(ReplayError):
+    """What became of a write, which was applied once or not at all, cannot be learnt. `reason` says why."""
+
+    text = "buffer {name!r}: what became of {verb} cannot be learnt: {reason}"
+    name: str
+    verb: str
+    reason: str
 
 
 class ConnectionLostError(ReplayError, ConnectionError):

@@ -141,6 +141,10 @@ class SyncHandle:
         """Calls a method of the handle."""
         return getattr(self.buffer, name)(*args)
 
+    def ask(self, call: Callable[[], Any]) -> Any:
+        """Calls what belongs to the handle, such as the `resolve` of its error."""
+        return call()
+
     def close(self) -> None:
         """Closes the handle."""
         self.buffer.close()
@@ -171,6 +175,10 @@ class AsyncHandle:
     def run(self, name: str, *args: Any) -> Any:
         """As SyncHandle.run."""
         return self.call(getattr(self.buffer, name)(*args), 10)
+
+    def ask(self, call: Callable[[], Any]) -> Any:
+        """As SyncHandle.ask."""
+        return self.call(call(), 10)
 
     def start(self, way: str, **kwargs: Any) -> Running:
         """As SyncHandle.start."""

@@ -8,10 +8,11 @@
 local epoch, lane, number, open_number = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local LANE_US = 3600 * 1000000
 
--- The lane's last number and its answer: verb, words.
+-- The lane's last number and its answer: verb, words. Nil also for a lane that greet.lua found missing: what it had
+-- under way is not known.
 local function stored(of)
   local text = redis.call('HGET', requests, of)
-  if not text then return nil end
+  if not text or text:find(' greet FORGOTTEN', 1, true) then return nil end
   local words = split(text)
   return {number = tonumber(table.remove(words, 1)), verb = table.remove(words, 1), words = words}
 end

@@ -10,9 +10,9 @@ from redis_replay._ops_admin import FORMAT
 from redis_replay.samplers import Fifo
 from tests._contract import LARGE, SMALL, Records, about, nothing_changes
 
-ANSWERS = {"OK", "OPEN", "READY"}
-NUMBERED = ("add", "gate", "sample", "ack", "release", "remove", "empty", "shutdown", "reopen", "wait", "settle")
-PLAIN = ("get", "page", "stats", "doctor", "audit", "renew", "delete")
+ANSWERS = {"OK", "OPEN", "READY", "REWOUND"}
+NUMBERED = ("add", "gate", "sample", "ack", "release", "remove", "empty", "shutdown", "reopen", "wait", "settle", "resolve")
+PLAIN = ("get", "page", "stats", "doctor", "audit", "renew", "greet", "delete")
 
 
 def rows(width=SMALL, **leaves):
@@ -38,6 +38,7 @@ def plain(raw, verb, **kwargs):
     """A call of each verb without a number."""
     arguments = {"get": {"index": [1]}, "page": {"after": 0, "page_size": 9}, "audit": {"what": "order", "cursor": "0"}}
     arguments["renew"] = {"name": [raw.name]}
+    arguments["greet"] = {"given": 9, "numbers": "raw:9"}
     return raw(verb, **arguments.get(verb, {}), **kwargs)
 
 
@@ -140,8 +141,8 @@ CASES = {
     **for_each([v for v in NUMBERED if v != "settle"], "FORGOTTEN", nothing, forgotten),
     **for_each(NUMBERED, "DAMAGED", lose_stream, lambda s, verb: numbered(s.raw, verb)),
     **for_each(NUMBERED, "DAMAGED", lose_counters, lambda s, verb: numbered(s.raw, verb)),
-    **for_each(("get", "page", "stats", "renew"), "DAMAGED", lose_stream, lambda s, verb: plain(s.raw, verb)),
-    **for_each(("get", "page", "stats", "renew"), "DAMAGED", lose_counters, lambda s, verb: plain(s.raw, verb)),
+    **for_each(("get", "page", "stats", "renew", "greet"), "DAMAGED", lose_stream, lambda s, verb: plain(s.raw, verb)),
+    **for_each(("get", "page", "stats", "renew", "greet"), "DAMAGED", lose_counters, lambda s, verb: plain(s.raw, verb)),
     **for_each(("add", "gate"), "DAMAGED", add_foreign, lambda s, verb: numbered(s.raw, verb)),
     **for_each(("sample",), "DAMAGED", lose_entry, lambda s, verb: numbered(s.raw, verb)),
     **for_each(("add", "gate", "sample", "wait"), "SHUT", shut, lambda s, verb: numbered(s.raw, verb)),

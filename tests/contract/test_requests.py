@@ -52,9 +52,10 @@ def filled(server, make_buffer, request):
 
 
 def test_every_numbered_verb_is_tested():
-    """A new verb with a number has to be added to this file."""
+    """A new verb with a number has to be added to this file; `resolve`, whose number is another's, has its own."""
     numbered = {verb for verb in verbs() if any(slot.name == "number" for slot in header(verb).argv)}
-    assert numbered == {"add", "gate", "remove", "empty", "shutdown", "reopen", "wait", "settle"} | {"sample", "ack", "release"}
+    tested = {"add", "gate", "sample", "ack", "release", "remove", "empty", "shutdown", "reopen", "wait", "settle"}
+    assert numbered - {"resolve"} == tested
 
 
 @EACH

@@ -1,0 +1,120 @@
+"""The script that opens a connection: what a server has forgotten is found out, and set right, once."""
+
+import pytest
+
+from redis_replay._encode import encode_batch
+from redis_replay.samplers import Fifo
+from tests._contract import nothing_changes, numbers
+
+CONSUMES = pytest.mark.parametrize("consume", [None, 1])
+
+
+@pytest.fixture
+def buffer(server, make_buffer, request, small):
+    """A buffer of the records 1 to 5 under the indices 1 to 5."""
+    consume = request.node.callspec.params.get("consume")
+    made = make_buffer(capacity=50_000, sampler=Fifo(), consume_after_n_samples=consume)
+    made.extend(small.many(1, 6))
+    return made
+
+
+def greet(raw, given=0, /, **known):
+    """The answer to a client that was given an index, and whose lanes were answered up to these numbers."""
+    return raw("greet", given=given, numbers=" ".join(f"{lane}:{number}" for lane, number in known.items()))
+
+
+@CONSUMES
+def test_who_knows_no_more_changes_nothing(buffer, client, make_raw, consume):
+    """A server that knows all that the client was told says so."""
+    raw = make_raw()
+    with nothing_changes(client, ()):
+        assert greet(raw, 5, raw=raw.number) == greet(raw, 0) == ["OK", "-"]
+
+
+@CONSUMES
+@pytest.mark.parametrize("left", [5, 0], ids=["some left", "none left"])
+def test_an_index_that_was_given_is_not_given_again(buffer, client, make_raw, small, consume, left):
+    """The next write comes behind it, what is there stays, and nothing is there in between."""
+    buffer.remove(list(range(left + 1, 6)))
+    raw = make_raw()
+    assert greet(raw, 9) == ["REWOUND", "-", "5", "0"]
+    assert greet(raw, 9) == ["OK", "-"]
+    assert buffer.extend(small.many(10, 12)).tolist() == [10, 11]
+    assert [int(r["i"]) for r in buffer.records()] == [*range(1, left + 1), 10, 11]
+    assert (buffer.remove([6, 7, 8, 9]), buffer.stats()["rewound"], buffer.doctor().findings) == (0, 1, ())
+    assert numbers(buffer.sample(left + 2, min_items=1)) == [*range(1, left + 1), 10, 11]
+
+
+def test_a_wide_gap_is_passed_in_steps(buffer, make_raw, small):
+    """A gap of more than 20,000 takes several scripts, and counts as one."""
+    raw, left = make_raw(), []
+    while (answer := greet(raw, 45_005))[0] == "REWOUND":
+        left.append(int(answer[3]))
+        assert buffer.doctor().findings == ()
+    assert (left, buffer.stats()["rewound"], len(buffer)) == ([25_000, 5_000, 0], 1, 5)
+    assert (buffer.add(small.one(6)), numbers(buffer.sample(6))) == (45_006, [1, 2, 3, 4, 5, 6])
+
+
+@CONSUMES
+def test_a_lane_that_fell_back_has_its_number_again(buffer, client, make_raw, small, consume):
+    """A copy of what was answered is refused, the next request is judged, and the rest is as it was."""
+    raw = make_raw()
+    with nothing_changes(client, (":requests", ":lanes", ":counters")):
+        assert greet(raw, 5, raw=7)[0] == "REWOUND"
+    rows = encode_batch(small.many(6, 8), None)
+    with nothing_changes(client, ()):
+        assert (raw.add(rows, number=6)[0], raw.add(rows, number=7)[0]) == ("STALE", "REWOUND")
+    assert (raw.add(rows, number=8)[:1], len(buffer), buffer.stats()["rewound"]) == (["OK"], 7, 1)
+
+
+@CONSUMES
+def test_a_lane_that_vanished_registers_anew(buffer, client, make_raw, small, consume):
+    """It is counted once, and its next request is told so: the lane may have gone with a write that was applied."""
+    raw = make_raw()
+    assert (greet(raw, 5, gone=3)[0], greet(raw, 5, gone=3)[0], buffer.stats()["rewound"]) == ("REWOUND", "OK", 1)
+    raw.name, rows = "gone", encode_batch(small.many(6, 8), None)
+    with nothing_changes(client, ()):
+        assert (raw.add(rows, number=4)[0], raw("resolve", number=4)[0]) == ("FORGOTTEN", "FORGOTTEN")
+    assert (raw.settle(number=5)[0], raw.add(rows, number=4)[0], raw.add(rows, number=6)[0]) == ("OK", "STALE", "OK")
+    assert (len(buffer), buffer.doctor().findings) == (7, ())
+
+
+@CONSUMES
+@pytest.mark.parametrize("proof", ["index", "lane", "another client"])
+def test_a_lane_that_vanished_with_proof_is_known_again(buffer, make_raw, small, consume, proof):
+    """Where an index or another lane proves that the server was rewound, its requests go on under their numbers."""
+    raw = make_raw()
+    if proof == "another client":
+        greet(make_raw("other"), 7)
+    answer = greet(raw, 7 if proof == "index" else 5, gone=3, **({"raw": 9} if proof == "lane" else {}))
+    raw.name, rows = "gone", encode_batch(small.many(6, 8), None)
+    answers = [answer[0], raw.add(rows, number=3)[0], raw("resolve", number=4)[2:], raw.add(rows, number=5)[0]]
+    assert answers == ["REWOUND", "REWOUND", ["NEVER"], "OK"]
+    assert (len(buffer), buffer.doctor().findings) == (7, ())
+
+
+@CONSUMES
+def test_a_hold_of_a_lane_that_fell_back_ends(buffer, client, make_raw, consume):
+    """What its last draw, as the server remembers it, still held is let go."""
+    raw = make_raw()
+    raw.sample(2)
+    greet(raw, 5, raw=raw.number + 5)
+    stats = buffer.stats()
+    assert (stats["holds"], stats["parting"], stats["storage_size"]) == (0, 0, 3 if consume else 5)
+    assert buffer.doctor().findings == ()
+
+
+def test_a_wait_of_a_lane_that_fell_back_ends(buffer, make_raw):
+    """It stands in nobody's way."""
+    raw = make_raw()
+    raw.wait(90, wait=1)
+    greet(raw, 5, raw=raw.number + 1)
+    assert (buffer.stats()["waiters"], buffer.doctor().findings) == (0, ())
+
+
+def test_another_epoch_is_gone(buffer, client, make_raw):
+    """A buffer of the same name is not touched."""
+    raw = make_raw()
+    raw.epoch = b"another"
+    with nothing_changes(client, ()):
+        assert greet(raw, 99, raw=99)[0] == "GONE"
