@@ -94,7 +94,7 @@ def sample(core: Core, lane: Lane, wish: Wish, decode: Callable[[Core, Drawn], A
         NotReadyError, ReplayTimeoutError, ReplayCancelledError, BufferShutDownError, BufferGoneError, ArgumentError.
     """
     deadline = core.clock() + wish.timeout
-    drew = False
+    drew, before = False, lane.number
     try:
         for _ in range(TRIES):
             reply = yield from reach(core, lane, wish, deadline)
@@ -104,7 +104,7 @@ def sample(core: Core, lane: Lane, wish: Wish, decode: Callable[[Core, Drawn], A
                 return decode(core, drawn)
             lane.open_number = lane.number  # what was drawn in vain goes back with the next request
     except BaseException as error:
-        if drew or not isinstance(error, ReplayError):
+        if lane.number > before and (drew or not isinstance(error, ReplayError)):  # not what an earlier call was given
             lane.open_number = lane.open_number or lane.number
         raise
     raise BufferDamagedError(

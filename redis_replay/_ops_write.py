@@ -115,11 +115,8 @@ def _gate(core: Core, lane: Lane, rows: Rows, low: int, high: int, text: str) ->
         return chain((rq.pack(b"MULTI"), opening), rows.pieces(prefix, low, high), (closing, rq.pack(b"EXEC")))
 
     step = Pipe(packed, replies=high - low + 4, needs=("gate",))
-    while True:
-        replies = yield from rq.answered(core, lane, "gate", step, until, writes=True)
-        answers = rq.inner_replies(replies)
-        if answers is not None:
-            return _judge(core, answers[0], answers[-1])
+    answers = rq.inner_replies((yield from rq.answered(core, lane, "gate", step, until, writes=True)))
+    return _judge(core, answers[0], answers[-1])
 
 
 def _judge(core: Core, opened: Any, closed: Any) -> Reply:

@@ -8,7 +8,7 @@ from redis_replay import _scripts as scripts
 from redis_replay._core import CALL_SECONDS, Core, Lane
 from redis_replay._lua import load
 from redis_replay._scripts import Script
-from redis_replay._steps import Call, Fetch, LostError, Pipe, ScriptMissingError, Sleep, Step, UnansweredError
+from redis_replay._steps import Call, Fetch, LostError, Pipe, Sleep, Step, UnansweredError
 from redis_replay._types import Reply
 from redis_replay.exceptions import OutcomeUnknownError, ReplayError
 
@@ -34,8 +34,8 @@ def pack_script(core: Core, script: Script) -> bytes:
     return b"".join((head, core.packed_keys, *(b"$%d\r\n%b\r\n" % (len(a), a) for a in script.args), script.packed))
 
 
-def inner_replies(replies: list[Any]) -> list[Any] | None:
-    """The answers inside a MULTI … EXEC; None where a script was not loaded, and the same step must be sent again.
+def inner_replies(replies: list[Any]) -> list[Any]:
+    """The answers inside a MULTI … EXEC.
 
     Raises:
         ReplayError: the server refused the MULTI, or a command in it.
@@ -45,8 +45,6 @@ def inner_replies(replies: list[Any]) -> list[Any] | None:
         raise refusals[0]
     answers: list[Any] = replies[-1]
     failed = [a for a in (answers[0], answers[-1]) if isinstance(a, Exception)]
-    if any(isinstance(f, ScriptMissingError) for f in failed):
-        return None
     if failed:
         raise failed[0]
     return answers
