@@ -102,8 +102,9 @@ class Address:
         return self._class(redis.connection, "")(**(self.kwargs | limits), retry=Retry(NoBackoff(), 0), retry_on_error=[])
 
     def async_connection(self, timeout: float) -> Any:
-        """As `connection`, for an event loop."""
-        limits = {"socket_timeout": None if self.fake else timeout, "socket_connect_timeout": min(timeout, CONNECT_SECONDS)}
+        """As `connection`, for an event loop; the caller limits its login."""
+        # Under a socket_timeout redis-py sends in a wait_for, which may swallow a cancellation before Python 3.12.
+        limits = {"socket_timeout": None, "socket_connect_timeout": min(timeout, CONNECT_SECONDS)}
         kwargs = self.kwargs | limits | {"retry": AsyncRetry(NoBackoff(), 0), "retry_on_error": []}
         if self.fake:
             kwargs["client_class"] = aredis.Redis

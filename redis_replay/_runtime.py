@@ -67,6 +67,8 @@ class Runtime:
                     step = operation.send(result)
         except StopIteration as stop:
             return stop.value
+        finally:
+            operation.close()  # an interrupt that came between two steps is the operation's, too
 
     def run(self, operation: Any, *args: Any, timeout: float = CALL_SECONDS) -> Any:
         """Runs an operation on a lane of its own.
@@ -74,19 +76,30 @@ class Runtime:
         Raises:
             ReplayTimeoutError: every lane was busy for `timeout` seconds.
         """
-        lane = None
+        lane, before = None, 0
         try:
             lane = self._lane(timeout)
-            return self.drive(operation(self.core, lane, *args))
+            before = lane.number
+            result = self.drive(operation(self.core, lane, *args))
+            self.core.put_lane(lane)
+            return result
         except BaseException as error:
-            if lane is not None and _interrupted(error):
-                self._settle(lane, monotonic() + INTERRUPT_SECONDS, forget=False)
-            raise
-        finally:
             if lane is not None:
-                self.core.put_lane(lane)
-                if lane.open_number and lane.registered:
-                    self._settle_soon(IDLE_SECONDS)
+                self._end(lane, before, error)
+            raise
+
+    def _end(self, lane: Lane, before: int, error: BaseException) -> None:
+        """Gives the lane of a failed call back. What an interrupt kept from the caller goes back first: it was open still."""
+        self.core.withdraw_lane(lane)
+        try:
+            if _interrupted(error):
+                if lane.number > before:
+                    lane.open_number = lane.open_number or lane.number
+                self._settle(lane, monotonic() + INTERRUPT_SECONDS, forget=False)
+        finally:
+            self.core.put_lane(lane)
+            if lane.open_number and lane.registered:
+                self._settle_soon(IDLE_SECONDS)
 
     def _settle_soon(self, seconds: float) -> None:
         """An idle handle, too, settles what a call left open: it may hold records that others wait for."""
@@ -174,6 +187,8 @@ class AsyncRuntime:
                     step = operation.send(result)
         except StopIteration as stop:
             return stop.value
+        finally:
+            operation.close()  # an interrupt that came between two steps is the operation's, too
 
     async def run(self, operation: Any, *args: Any, timeout: float = CALL_SECONDS) -> Any:
         """Runs an operation on a lane of its own."""

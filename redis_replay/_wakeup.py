@@ -169,6 +169,14 @@ class Listener(_Boxes):
         return None
 
     def _hand_over(self) -> None:
+        """Lets another one read. An interrupt in it must not keep the others from their notices for good."""
+        try:
+            self._stop_reading()
+        except BaseException:
+            self._stop_reading()
+            raise
+
+    def _stop_reading(self) -> None:
         with self._lock:
             self._reading = False
             if self.closed:
