@@ -120,7 +120,7 @@ def reach(core: Core, lane: Lane, wish: Wish, deadline: float) -> Generator[Step
     while True:
         cancelled = wish.cancel_event is not None and wish.cancel_event.is_set()
         final = cancelled or not wish.wait or core.clock() >= deadline
-        until = min(deadline, core.clock() + (PATIENCE_SECONDS if wish.wait else CALL_SECONDS)) + GRACE_SECONDS
+        until = _patience(core, wish, deadline) + GRACE_SECONDS
         if cancelled:
             yield from _leave_cancelled(core, lane, wish, line, min(until, core.clock() + GRACE_SECONDS))
         if core.listening and not (listening or final):  # the subscription stands: the first look may join at once
@@ -138,6 +138,13 @@ def reach(core: Core, lane: Lane, wish: Wish, deadline: float) -> Generator[Step
             yield from _pause(core, lane, wish, line, deadline)
         else:
             listening = yield from _listen(core, lane, deadline)
+
+
+def _patience(core: Core, wish: Wish, deadline: float) -> float:
+    """Until when a server that does not answer is waited for: the caller's deadline, if a wait has one."""
+    if wish.wait:
+        return deadline if deadline < FOREVER else core.clock() + PATIENCE_SECONDS
+    return min(deadline, core.clock() + CALL_SECONDS)
 
 
 def _listen(core: Core, lane: Lane, deadline: float) -> Generator[Step, Any, bool]:

@@ -1,7 +1,8 @@
-"""Interrupts at every point of a call where Python lets a signal's handler run: after each call, and where a function begins."""
+"""Interrupts at each point where Python lets a signal's handler run: after each call, and where a function begins."""
 
 import dis
 import functools
+import itertools
 import sys
 from collections.abc import Callable
 from types import CodeType, FrameType
@@ -16,7 +17,7 @@ class Interrupt(BaseException):
 def _points(code: CodeType) -> frozenset[int]:
     """Where, in a function, the interpreter looks for signals: behind each call, and where it begins or goes on."""
     steps = [i for i in dis.get_instructions(code) if i.opname != "CACHE"]
-    behind = {step.offset for before, step in zip(steps, steps[1:], strict=False) if before.opname.startswith("CALL")}
+    behind = {step.offset for before, step in itertools.pairwise(steps) if before.opname.startswith("CALL")}
     return frozenset(behind | {step.offset for step in steps if step.opname == "RESUME"})
 
 
