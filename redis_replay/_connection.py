@@ -1,4 +1,4 @@
-"""Sends what is packed, and reads the replies. Only _wire, _wakeup and the asyncio half of this file touch a socket.
+"""Sends what is packed, and reads the replies. Only _wire touches a socket.
 
 Nothing that changes anything is sent twice here, except what was not done because the server did not know a script. A
 connection with an unread reply is closed.

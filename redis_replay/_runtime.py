@@ -215,6 +215,7 @@ class AsyncRuntime:
     def _settle_later(self, lane: Lane) -> None:
         """A cancelled task must not wait: a task of its own ends what the call left open, then gives the lane back."""
         task = self._loop.create_task(self._settle_at_last(lane))
+        task._log_destroy_pending = False  # type: ignore[attr-defined]  # where it was asyncio.run that cancelled, none can run
         self._settling.add(task)
         task.add_done_callback(self._settling.discard)
         task.add_done_callback(lambda _: self.core.put_lane(lane))

@@ -5,6 +5,7 @@ redis-py's pool and parser cost more than a small script takes to run (docs/benc
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, Protocol
 
 import hiredis
@@ -232,7 +233,8 @@ class AsyncSocketWire:
 
     async def close(self) -> None:
         """Closes the socket, and waits for nothing."""
-        await self._connection.disconnect(nowait=True)
+        with suppress(RuntimeError):  # its event loop is over
+            await self._connection.disconnect(nowait=True)
 
 
 class AsyncFakeWire:
