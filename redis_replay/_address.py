@@ -101,13 +101,14 @@ class Address:
         limits = {"socket_timeout": timeout, "socket_connect_timeout": min(timeout, CONNECT_SECONDS)}
         return self._class(redis.connection, "")(**(self.kwargs | limits), retry=Retry(NoBackoff(), 0), retry_on_error=[])
 
-    def async_pool(self) -> aredis.ConnectionPool:
-        """A pool of connections for one event loop. Nothing is ever sent again by the client library."""
-        kwargs = self.kwargs | {"retry": AsyncRetry(NoBackoff(), 0), "retry_on_error": []}
-        kind = self._class(aredis.connection, "Async")
+    def async_connection(self, timeout: float) -> Any:
+        """As `connection`, for an event loop; the caller limits its login."""
+        # Under a socket_timeout redis-py sends in a wait_for, which may swallow a cancellation before Python 3.12.
+        limits = {"socket_timeout": None, "socket_connect_timeout": min(timeout, CONNECT_SECONDS)}
+        kwargs = self.kwargs | limits | {"retry": AsyncRetry(NoBackoff(), 0), "retry_on_error": []}
         if self.fake:
             kwargs["client_class"] = aredis.Redis
-        return aredis.ConnectionPool(connection_class=kind, max_connections=4096, **kwargs)
+        return self._class(aredis.connection, "Async")(**kwargs)
 
     def _class(self, module: Any, prefix: str) -> Any:
         if self.fake:

@@ -1,29 +1,26 @@
-"""Sends what is packed, and reads the replies. Only _wire, _wakeup and the asyncio half of this file touch a socket.
+"""Sends what is packed, and reads the replies. Only _wire touches a socket.
 
-Nothing that changes anything is sent twice here, except a script that the server did not know. A connection with an unread
-reply is closed.
+Nothing that changes anything is sent twice here, except what was not done because the server did not know a script. A
+connection with an unread reply is closed.
 """
 
-import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
-
-from redis.exceptions import RedisError, ResponseError
 
 from redis_replay import _burst
 from redis_replay._address import Address
+from redis_replay._clock import monotonic
 from redis_replay._core import Core
-from redis_replay._faults import Translator
+from redis_replay._faults import Outage, Translator, WireError
 from redis_replay._greet import Greeting
 from redis_replay._lua import load
 from redis_replay._requests import pack, pack_script
-from redis_replay._steps import Call, Fetch, NotNowError, Pipe, ScriptMissingError
-from redis_replay._wire import FakeWire, SocketWire, Wire
-from redis_replay.exceptions import ServerRefusedError
+from redis_replay._steps import Call, Fetch, NotNowError, Pipe, ScriptMissingError, UnansweredError
+from redis_replay._wire import AsyncFakeWire, AsyncSocketWire, FakeWire, SocketWire, Wire
 
-FAULTS = (RedisError, OSError)
+AsyncWire = AsyncSocketWire | AsyncFakeWire
 GREET_SECONDS = 1.0  # for the first words on a new connection
+TRIES = 2  # of a step whose scripts are not loaded
 
 
 def _load_command(verb: str) -> bytes:
@@ -36,25 +33,32 @@ def _missing(replies: Sequence[Any]) -> bool:
     return any(isinstance(reply, ScriptMissingError) for reply in flat)
 
 
-def _pass_on_cancel(task: asyncio.Task[Any] | None, before: int) -> None:
-    """Raises a cancellation that was swallowed: redis-py sends in a wait_for, which may do that before Python 3.12."""
-    if task and task.cancelling() > before:
-        raise asyncio.CancelledError
+def _loaded(replies: list[Any]) -> None:
+    """Raises what SCRIPT LOAD was refused with."""
+    if isinstance(replies[0], Exception):
+        raise replies[0]
 
 
 class _Exchange:
-    """What both kinds of connection know: how a step is packed, and what its replies mean."""
+    """What both kinds of connection know: how a step is packed, what its replies mean, and which sockets are idle."""
 
     def __init__(self, address: Address, core: Core) -> None:
         self.core = core
         self.address = address
         self.faults = Translator(core.name, str(address))
+        self.outage = Outage(core.name, str(address))
+        self._idle: list[Any] = []
+        self._closed = False
 
     def packed(self, step: Call | Pipe) -> tuple[str, Iterable[bytes], int]:
         """Name, bytes and number of replies of a step."""
         if isinstance(step, Pipe):
             return "pipeline", step.packed(), step.replies
         return step.script.verb, (pack_script(self.core, step.script),), 1
+
+    def needed(self, step: Call | Pipe) -> list[bytes]:
+        """The commands that load the scripts of a step."""
+        return [_load_command(verb) for verb in (step.needs if isinstance(step, Pipe) else (step.script.verb,))]
 
     def translate(self, verb: str, replies: list[Any]) -> list[Any]:
         """The server's refusals, in or out of an EXEC, as ours.
@@ -75,35 +79,54 @@ class _Exchange:
         """What is sent back to the operation."""
         if isinstance(step, Pipe):
             return replies
-        if isinstance(replies[0], ScriptMissingError):  # flushed again since it was loaded
-            raise NotNowError(ServerRefusedError(address=str(self.address), verb=step.script.verb, reason=str(replies[0])))
         if isinstance(replies[0], Exception):
             raise replies[0]
         return replies[0]
+
+    def flushed(self, verb: str) -> NotNowError:
+        """The scripts were flushed again since they were loaded."""
+        return self.faults.not_now(verb, "NOSCRIPT No matching script")
+
+    def failed(self, verb: str, error: WireError | NotNowError, wire: Wire | AsyncWire | None) -> Exception:
+        """What it means for the operation. A server that says "not now" may have given its place to another."""
+        found: Exception = error
+        if isinstance(error, WireError):
+            found = self.faults.fault(verb, error.error, sent=wire is not None)
+        if isinstance(found, UnansweredError):
+            lost = isinstance(error, WireError) and wire is not None
+            self.outage.begin(found, wire.born if wire is not None and lost else monotonic())
+        return found
+
+    def _idle_wire(self) -> Any:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return None
+
+    def _keeps(self, wire: Wire | AsyncWire) -> bool:
+        """Whether a socket that has served may serve again. One from before an outage does not show that it is over."""
+        if self.outage.lost:
+            self.outage.end(wire.born)
+        return not (self._closed or self.outage.lost)
 
 
 class Connection(_Exchange):
     """Sockets of one handle in one process, for threads: a stack of idle ones, the last used on top."""
 
-    def __init__(self, address: Address, core: Core) -> None:
-        super().__init__(address, core)
-        self._idle: list[Wire] = []
-        self._closed = False
-
     def run(self, step: Call | Pipe) -> Any:
-        """Sends a step and gives its result; loads a script that the server does not know.
+        """Sends a step and gives its result; loads scripts that the server does not know.
 
         Raises:
             LostError, NotNowError, ReplayError.
         """
-        verb, packed, count = self.packed(step)
-        replies = self._ask(verb, packed, count, step.timeout)
-        if _missing(replies):
-            for needed in step.needs if isinstance(step, Pipe) else (verb,):
-                self._ask("SCRIPT LOAD", (_load_command(needed),), 1, step.timeout)
-            if isinstance(step, Call):
-                replies = self._ask(verb, packed, count, step.timeout)
-        return self.result(step, replies)
+        for _ in range(TRIES):
+            verb, packed, count = self.packed(step)
+            replies = self._ask(verb, packed, count, step.timeout)
+            if not _missing(replies):
+                return self.result(step, replies)
+            for command in self.needed(step):
+                _loaded(self._ask("SCRIPT LOAD", (command,), 1, step.timeout))
+        raise self.flushed(verb)
 
     def fetch(self, step: Fetch) -> Any:
         """Reads stream entries. Reading twice harms nobody, so replies of an unexpected form are read again."""
@@ -116,7 +139,10 @@ class Connection(_Exchange):
         return _burst.hand_on(step, self._ask("XRANGE", packed, len(step.indices) + 1, step.timeout))
 
     def _ask(self, verb: str, packed: Iterable[bytes], count: int, timeout: float) -> list[Any]:
-        return self.translate(verb, self._with_wire(verb, timeout, lambda wire: wire.ask(packed, count, timeout)))
+        def ask(wire: Wire) -> list[Any]:
+            return self.translate(verb, wire.ask(packed, count, timeout))
+
+        return self._with_wire(verb, timeout, ask)  # type: ignore[no-any-return]
 
     def _with_wire(self, verb: str, timeout: float, use: Callable[[Wire], Any]) -> Any:
         """Whatever goes wrong, a socket with an unread reply is closed; and where one is dead, the idle ones are, too."""
@@ -127,14 +153,14 @@ class Connection(_Exchange):
         except BaseException as error:
             if wire is not None:
                 wire.close()
-            if isinstance(error, FAULTS):
+            if isinstance(error, (WireError, NotNowError)):
                 self._close_idle()
-                raise self.faults.fault(verb, error, sent=wire is not None) from error
+                raise self.failed(verb, error, wire) from error.__cause__
             raise
-        if self._closed:
-            wire.close()
-        else:
+        if self._keeps(wire):
             self._idle.append(wire)
+        else:
+            wire.close()
         return result
 
     def _greeted(self, timeout: float) -> Wire:
@@ -155,11 +181,10 @@ class Connection(_Exchange):
         connection = self.address.connection(timeout)
         return FakeWire(connection) if self.address.fake else SocketWire(connection)
 
-    def _idle_wire(self) -> Wire | None:
-        try:
-            return self._idle.pop()
-        except IndexError:
-            return None
+    def lose(self, error: WireError, wire: Wire) -> None:
+        """The subscription was lost: so are, perhaps, the other sockets."""
+        self.outage.begin(error, wire.born)
+        self._close_idle()
 
     def _close_idle(self) -> None:
         while (wire := self._idle_wire()) is not None:
@@ -174,74 +199,76 @@ class Connection(_Exchange):
 class AsyncConnection(_Exchange):
     """Sockets of one handle in one event loop. Its methods are those of Connection."""
 
-    def __init__(self, address: Address, core: Core) -> None:
-        super().__init__(address, core)
-        self.pool = address.async_pool()
-        self._greeted: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # connection -> the socket it had then
-
     async def run(self, step: Call | Pipe) -> Any:
-        """Sends a step and gives its result; loads a script that the server does not know."""
-        verb, packed, count = self.packed(step)
-        replies = await self._exchange(verb, packed, count, step.timeout)
-        if _missing(replies):
-            for needed in step.needs if isinstance(step, Pipe) else (verb,):
-                await self._exchange("SCRIPT LOAD", (_load_command(needed),), 1, step.timeout)
-            if isinstance(step, Call):
-                replies = await self._exchange(verb, packed, count, step.timeout)
-        return self.result(step, replies)
+        """Sends a step and gives its result; loads scripts that the server does not know."""
+        for _ in range(TRIES):
+            verb, packed, count = self.packed(step)
+            replies = await self._ask(verb, packed, count, step.timeout)
+            if not _missing(replies):
+                return self.result(step, replies)
+            for command in self.needed(step):
+                _loaded(await self._ask("SCRIPT LOAD", (command,), 1, step.timeout))
+        raise self.flushed(verb)
 
     async def fetch(self, step: Fetch) -> Any:
         """Reads stream entries."""
         packed = (_burst.request(step),)
-        return _burst.hand_on(step, await self._exchange("XRANGE", packed, len(step.indices) + 1, step.timeout))
+        return _burst.hand_on(step, await self._ask("XRANGE", packed, len(step.indices) + 1, step.timeout))
 
-    async def _exchange(self, verb: str, packed: Iterable[bytes], count: int, timeout: float) -> list[Any]:
-        task = asyncio.current_task()
-        cancels = task.cancelling() if task else 0
+    async def _ask(self, verb: str, packed: Iterable[bytes], count: int, timeout: float) -> list[Any]:
+        async def ask(wire: AsyncWire) -> list[Any]:
+            return self.translate(verb, await wire.ask(packed, count, timeout))
+
+        return await self._with_wire(verb, timeout, ask)  # type: ignore[no-any-return]
+
+    async def _with_wire(self, verb: str, timeout: float, use: Callable[[AsyncWire], Awaitable[Any]]) -> Any:
+        wire = None
         try:
-            async with asyncio.timeout(timeout):
-                connection = await self.pool.get_connection()
-            await self._greet(connection, timeout)
-        except FAULTS as error:
-            raise self.faults.fault(verb, error, sent=False) from error
-        try:
-            await connection.send_packed_command(list(packed), check_health=False)
-            _pass_on_cancel(task, cancels)
-            replies = [await self._read(connection, timeout) for _ in range(count)]
-        except FAULTS as error:
-            await connection.disconnect(nowait=True)
-            raise self.faults.fault(verb, error, sent=True) from error
-        except BaseException:
-            await connection.disconnect(nowait=True)
+            wire = self._idle_wire() or await self._greeted(timeout)
+            result = await use(wire)
+        except BaseException as error:
+            if wire is not None:
+                await wire.close()
+            if isinstance(error, (WireError, NotNowError)):
+                await self._close_idle()
+                raise self.failed(verb, error, wire) from error.__cause__
             raise
-        finally:
-            await self.pool.release(connection)
-        return self.translate(verb, replies)
+        if self._keeps(wire):
+            self._idle.append(wire)
+        else:
+            await wire.close()
+        return result
 
-    async def _greet(self, connection: Any, timeout: float) -> None:
-        """Says the first words on a connection that was opened, or opened anew, since its last use."""
-        if self._greeted.get(connection) is connection._writer:
-            return
+    async def _greeted(self, timeout: float) -> AsyncWire:
+        """A new socket for commands, on which the first words have been said."""
+        wire = await self.open(timeout)
         try:
             greeting = Greeting(self.core, str(self.address))
             while greeting.words:
-                await connection.send_packed_command([greeting.words], check_health=False)
-                reply = await self._read(connection, min(timeout, GREET_SECONDS))
-                greeting.heard(self.translate("greet", [reply])[0])
+                replies = await wire.ask((greeting.words,), 1, min(timeout, GREET_SECONDS))
+                greeting.heard(self.translate("greet", replies)[0])
         except BaseException:
-            await connection.disconnect(nowait=True)
-            await self.pool.release(connection)
+            await wire.close()
             raise
-        self._greeted[connection] = connection._writer
+        return wire
 
-    @staticmethod
-    async def _read(connection: Any, timeout: float) -> Any:
-        try:
-            async with asyncio.timeout(timeout):  # given to read_response, it would return None, and the reply unread
-                return await connection.read_response()
-        except ResponseError as error:
-            return error
+    async def open(self, timeout: float) -> AsyncWire:
+        """A new socket, logged in within `timeout`, for the caller to close."""
+        connection = self.address.async_connection(timeout)
+        wire: AsyncWire = AsyncFakeWire(connection) if self.address.fake else AsyncSocketWire(connection)
+        await wire.open(timeout)
+        return wire
+
+    async def lose(self, error: WireError, wire: AsyncWire) -> None:
+        """The subscription was lost: so are, perhaps, the other sockets."""
+        self.outage.begin(error, wire.born)
+        await self._close_idle()
+
+    async def _close_idle(self) -> None:
+        while (wire := self._idle_wire()) is not None:
+            await wire.close()
 
     async def close(self) -> None:
         """Closes every socket."""
-        await self.pool.disconnect()
+        self._closed = True
+        await self._close_idle()

@@ -6,6 +6,7 @@ import secrets
 import weakref
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -165,6 +166,16 @@ class Core:
     def idle(self) -> bool:
         """Whether every lane is back."""
         return len(self.lanes) >= len(self._all)
+
+    def take_back(self, lane: Lane) -> None:
+        """What the lane's last number gave has not reached the caller: its next request undoes it."""
+        lane.open_number = lane.open_number or lane.number
+        self.leases.end([f"{lane.name}.{lane.number}"])  # as lua/sample.lua names it
+
+    def withdraw_lane(self, lane: Lane) -> None:
+        """Takes a lane off the stack that an interrupted call had put back already."""
+        with suppress(ValueError):
+            self.lanes.remove(lane)
 
     def put_lane(self, lane: Lane) -> None:
         """Back on the stack. Those with an open number lie on top, so that the next call settles them."""

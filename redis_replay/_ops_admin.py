@@ -17,6 +17,7 @@ from redis_replay.exceptions import (
     FormatError,
     OutOfMemoryError,
     ReplayTimeoutError,
+    ServerNotReadyError,
     ServerRefusedError,
     ServerTooOldError,
 )
@@ -81,12 +82,9 @@ def attach(core: Core, options: Options, timeout: float) -> Generator[Step, Any,
         try:
             yield from open_buffer(core, "attach", options, min(OPEN_SECONDS, max(0.2, timeout)))
             return
-        except (BufferNotFoundError, ConnectionLostError) as error:
+        except (BufferNotFoundError, ConnectionLostError, ServerNotReadyError) as error:
             if final:
                 raise _nobody(core, timeout, error) from error
-        except ServerRefusedError as error:
-            if final or not error.reason.startswith("LOADING"):
-                raise
         if listening:
             yield Pause(EVENTS, max(0.0, min(core.poll_interval, deadline - core.clock())))
         else:  # it may have been created before the subscription stood: look again at once
@@ -95,7 +93,7 @@ def attach(core: Core, options: Options, timeout: float) -> Generator[Step, Any,
 
 
 def _nobody(core: Core, timeout: float, error: Exception) -> Exception:
-    if isinstance(error, ConnectionLostError):
+    if not isinstance(error, BufferNotFoundError):
         return error
     return ReplayTimeoutError(name=core.name, what="its creator", have=0, need=1, timeout_s=timeout)
 

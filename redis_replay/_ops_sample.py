@@ -107,7 +107,7 @@ def sample(core: Core, lane: Lane, wish: Wish, decode: Callable[[Core, Drawn], A
     """
     deadline = core.clock() + wish.timeout
     yield from leases.acknowledge_own(core, lane, wish.owner)
-    drew, drawn = False, None
+    drew, before = False, lane.number
     try:
         for _ in range(TRIES):
             reply = yield from reach(core, lane, wish, deadline)
@@ -117,9 +117,8 @@ def sample(core: Core, lane: Lane, wish: Wish, decode: Callable[[Core, Drawn], A
                 return _handed_out(core, wish, drawn, decode)
             lane.open_number = lane.number  # what was drawn in vain goes back with the next request
     except BaseException as error:
-        if drew or not isinstance(error, ReplayError):
-            lane.open_number = lane.open_number or lane.number
-            core.leases.end([drawn.lease] if drawn and drawn.lease else [])
+        if lane.number > before and (drew or not isinstance(error, ReplayError)):  # not what an earlier call was given
+            core.take_back(lane)
         raise
     raise BufferDamagedError(
         name=core.name, key=core.keys.key("records"), found="lacks records that were drawn", expected="their entries"
@@ -142,7 +141,7 @@ def reach(core: Core, lane: Lane, wish: Wish, deadline: float) -> Generator[Step
     while True:
         cancelled = wish.cancel_event is not None and wish.cancel_event.is_set()
         final = cancelled or stalled or not wish.wait or core.clock() >= deadline
-        until = min(deadline, core.clock() + (PATIENCE_SECONDS if wish.wait else CALL_SECONDS)) + GRACE_SECONDS
+        until = _patience(core, wish, deadline) + GRACE_SECONDS
         if cancelled:
             yield from _leave_cancelled(core, lane, wish, line, min(until, core.clock() + GRACE_SECONDS))
         if core.listening and not (listening or final):  # the subscription stands: the first look may join at once
@@ -166,6 +165,13 @@ def reach(core: Core, lane: Lane, wish: Wish, deadline: float) -> Generator[Step
             stalled = core.clock() >= stall_at
         else:
             listening = yield from _listen(core, lane, deadline)
+
+
+def _patience(core: Core, wish: Wish, deadline: float) -> float:
+    """Until when a server that does not answer is waited for: the caller's deadline, if a wait has one."""
+    if wish.wait:
+        return deadline if deadline < FOREVER else core.clock() + PATIENCE_SECONDS
+    return min(deadline, core.clock() + CALL_SECONDS)
 
 
 def _listen(core: Core, lane: Lane, deadline: float) -> Generator[Step, Any, bool]:

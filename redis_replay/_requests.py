@@ -10,14 +10,13 @@ from redis_replay import _scripts as scripts
 from redis_replay._core import CALL_SECONDS, Core, Lane, Question
 from redis_replay._lua import load
 from redis_replay._scripts import Script
-from redis_replay._steps import Call, Fetch, LostError, Pipe, ScriptMissingError, Sleep, Step, UnansweredError
+from redis_replay._steps import Call, Fetch, LostError, Pipe, Sleep, Step, UnansweredError
 from redis_replay._types import Outcome, Reply
 from redis_replay.exceptions import OutcomeUnknownError, ReplayError
 
 Take = Callable[[Any], Any]  # what to make of a reply
 Stop = Callable[[], bool]  # whether a call that is not answered shall give up
 UNKEPT = (b"GONE", b"DAMAGED", b"FORGOTTEN", b"STALE")  # answers that the server does not keep with the lane's number
-AGAIN = object()
 STOP_SECONDS = 1.0  # between two looks at it
 FIRST_BACKOFF, LAST_BACKOFF = 0.01, 0.5  # seconds between tries; the real one is jittered
 
@@ -39,8 +38,8 @@ def pack_script(core: Core, script: Script) -> bytes:
     return b"".join((head, core.packed_keys, *(b"$%d\r\n%b\r\n" % (len(a), a) for a in script.args), script.packed))
 
 
-def inner_replies(replies: list[Any]) -> Any:
-    """The answers inside a MULTI … EXEC; AGAIN where a script was not loaded, and the same step must be sent again.
+def inner_replies(replies: list[Any]) -> list[Any]:
+    """The answers inside a MULTI … EXEC.
 
     Raises:
         ReplayError: the server refused the MULTI, or a command in it.
@@ -50,8 +49,6 @@ def inner_replies(replies: list[Any]) -> Any:
         raise refusals[0]
     answers: list[Any] = replies[-1]
     failed = [a for a in (answers[0], answers[-1]) if isinstance(a, Exception)]
-    if any(isinstance(f, ScriptMissingError) for f in failed):
-        return AGAIN
     if failed:
         raise failed[0]
     return answers
@@ -75,7 +72,7 @@ def deliver(
     core: Core, step: Call | Pipe | Fetch, until: float, stop: Stop | None = None, take: Take = _as_it_is
 ) -> Generator[Step, Any, tuple[Any, int]]:
     """Sends `step` until an answer comes, at most until `until` or until `stop` says so. Gives what `take` made of it, and how
-    often it was sent. Where `take` gives AGAIN no script has run, and the step goes again.
+    often it was sent.
 
     Raises:
         UnansweredError: none came in time; or the server refused one copy, and another may have been applied.
@@ -86,7 +83,7 @@ def deliver(
         left = until - core.clock()
         try:
             step.timeout = max(0.05, min(left, STOP_SECONDS if stop else CALL_SECONDS))
-            answer = take((yield step))
+            return take((yield step)), sent + 1
         except UnansweredError as lost:
             sent += isinstance(lost, LostError)
             lost.sent = sent
@@ -96,11 +93,6 @@ def deliver(
             if sent:
                 raise UnansweredError(refusal, sent) from refusal
             raise
-        else:
-            sent += 1
-            if answer is not AGAIN:
-                return answer, sent
-            continue
         yield Sleep(backoff * core.jitter.uniform(0.5, 1.5))
         backoff = min(LAST_BACKOFF, backoff * 2)
 

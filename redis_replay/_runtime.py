@@ -71,6 +71,8 @@ class Runtime:
                     step = operation.send(result)
         except StopIteration as stop:
             return stop.value
+        finally:
+            operation.close()  # an interrupt that came between two steps is the operation's, too
 
     def run(self, operation: Any, *args: Any, timeout: float = CALL_SECONDS) -> Any:
         """Runs an operation on a lane of its own.
@@ -78,21 +80,33 @@ class Runtime:
         Raises:
             ReplayTimeoutError: every lane was busy for `timeout` seconds.
         """
-        lane = None
+        lane, before = None, 0
         try:
             lane = self._lane(timeout)
-            return self.drive(operation(self.core, lane, *args))
+            before = lane.number
+            result = self.drive(operation(self.core, lane, *args))
+            self.core.put_lane(lane)
+            return result
         except BaseException as error:
             resolve.attach(self, error)
-            if lane is not None and _interrupted(error):
-                self._settle(lane, monotonic() + INTERRUPT_SECONDS, forget=False)
+            if lane is not None:
+                self._end(lane, before, error)
             raise
         finally:
-            if lane is not None:
-                self.core.put_lane(lane)
-                if lane.open_number and lane.registered:
-                    self._settle_soon(IDLE_SECONDS)
-                self._renewal.arm()
+            self._renewal.arm()
+
+    def _end(self, lane: Lane, before: int, error: BaseException) -> None:
+        """Gives the lane of a failed call back. What an interrupt kept from the caller goes back first: it was open still."""
+        self.core.withdraw_lane(lane)
+        try:
+            if _interrupted(error):
+                if lane.number > before:
+                    self.core.take_back(lane)
+                self._settle(lane, monotonic() + INTERRUPT_SECONDS, forget=False)
+        finally:
+            self.core.put_lane(lane)
+            if lane.open_number and lane.registered:
+                self._settle_soon(IDLE_SECONDS)
 
     def _settle_soon(self, seconds: float) -> None:
         """An idle handle, too, settles what a call left open: it may hold records that others wait for."""
@@ -196,6 +210,8 @@ class AsyncRuntime:
                     step = operation.send(result)
         except StopIteration as stop:
             return stop.value
+        finally:
+            operation.close()  # an interrupt that came between two steps is the operation's, too
 
     async def run(self, operation: Any, *args: Any, timeout: float = CALL_SECONDS) -> Any:
         """Runs an operation on a lane of its own."""
@@ -224,6 +240,7 @@ class AsyncRuntime:
     def _settle_later(self, lane: Lane) -> None:
         """A cancelled task must not wait: a task of its own ends what the call left open, then gives the lane back."""
         task = self._loop.create_task(self._settle_at_last(lane))
+        task._log_destroy_pending = False  # type: ignore[attr-defined]  # where it was asyncio.run that cancelled, none can run
         self._settling.add(task)
         task.add_done_callback(self._settling.discard)
         task.add_done_callback(lambda _: self.core.put_lane(lane))

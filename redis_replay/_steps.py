@@ -101,7 +101,7 @@ class NotNowError(UnansweredError):
 
 
 class ScriptMissingError(Exception):
-    """An item of a Pipe's replies: the server does not know a script of it. The shell has loaded it again."""
+    """A reply: the server does not know a script. It is loaded, and the step sent again."""
 
 
 Step = Call | Pipe | Fetch | Pause | Listen | Sleep

@@ -7,11 +7,9 @@ import asyncio
 import threading
 from typing import Any
 
-import redis
-import redis.asyncio as aredis
-
 from redis_replay._clock import monotonic
-from redis_replay._connection import FAULTS, AsyncConnection, Connection
+from redis_replay._connection import AsyncConnection, AsyncWire, Connection
+from redis_replay._faults import WireError
 from redis_replay._requests import pack
 from redis_replay._steps import EVENTS, Listen, Notice, Pause
 from redis_replay._wire import Wire
@@ -19,7 +17,8 @@ from redis_replay.exceptions import BufferClosedError
 
 SLICE_SECONDS = 0.25  # how long a closed handle, or a program that ends, may go unnoticed
 CANCEL_SECONDS = 0.1  # how long a cancel_event may
-REOPEN_SECONDS = 0.5  # between tries to open a lost subscription
+SUBSCRIBE_SECONDS = 1.0  # for a subscription to be confirmed, in an event loop
+REOPEN_SECONDS = 0.5  # at least, between two tries to open a subscription
 
 Message = dict[str, Any]
 
@@ -29,11 +28,25 @@ class _Boxes:
 
     def __init__(self, connection: Any) -> None:
         self.core = connection.core
+        self.outage = connection.outage
         self.channels = (self.core.channel, self.core.keys.events)
+        self.request = (pack(b"SUBSCRIBE", *(c.encode() for c in self.channels)),)
         self.notices: dict[str, Notice] = {}
         self.generation = 0  # subscriptions opened so far
         self.seen: dict[str, int] = {}  # lane -> the generation that it last looked under
         self.closed = False
+        self.tried = -REOPEN_SECONDS  # when a subscription was last asked for
+
+    def early(self) -> float:
+        """Seconds until the next try to have a subscription: also where each one is had, and cut at once."""
+        return self.tried + REOPEN_SECONDS - monotonic()
+
+    def opened(self, replies: list[Any]) -> None:
+        """Takes in how SUBSCRIBE was answered. Every wait looks at once."""
+        if refusal := next((r for r in replies if isinstance(r, Exception)), None):
+            raise WireError(refusal)
+        self.generation += 1
+        self.outage.hear()
 
     def put(self, message: Message | None) -> None:
         """Takes a message of the subscription in."""
@@ -64,7 +77,9 @@ class _Boxes:
 
 
 def _message(push: list[Any] | None) -> Message | None:
-    return None if push is None else {"type": push[0].decode(), "channel": push[1], "data": push[2]}
+    if push is None or len(push) < 3:  # a PING is answered by two
+        return None
+    return {"type": push[0].decode(), "channel": push[1], "data": push[2]}
 
 
 def _slice(until: float, cancel_event: Any) -> float:
@@ -103,7 +118,8 @@ class Listener(_Boxes):
                     self._turn.wait(_slice(until, None))
             if leads:
                 self._subscribe(max(0.05, until - monotonic()))
-        except FAULTS:
+        except WireError as error:
+            self.outage.deafen(error)
             return True
         finally:
             if leads:
@@ -111,16 +127,14 @@ class Listener(_Boxes):
         return leads
 
     def _subscribe(self, timeout: float) -> None:
+        self.tried = monotonic()
         wire = self._connection.open(timeout)
         try:
-            replies = wire.ask((pack(b"SUBSCRIBE", *(c.encode() for c in self.channels)),), len(self.channels), timeout)
-            if refusal := next((r for r in replies if isinstance(r, Exception)), None):
-                raise refusal  # noqa: TRY301 - the socket is closed then, too
+            self.opened(wire.ask(self.request, len(self.channels), timeout))
         except BaseException:
             wire.close()
             raise
         self._pubsub = wire
-        self.generation += 1
 
     def pause(self, step: Pause) -> Notice:
         """Blocks until there is a notice for the lane, or another reason to go on.
@@ -156,6 +170,14 @@ class Listener(_Boxes):
         return None
 
     def _hand_over(self) -> None:
+        """Lets another one read. An interrupt in it must not keep the others from their notices for good."""
+        try:
+            self._stop_reading()
+        except BaseException:
+            self._stop_reading()
+            raise
+
+    def _stop_reading(self) -> None:
         with self._lock:
             self._reading = False
             if self.closed:
@@ -163,20 +185,26 @@ class Listener(_Boxes):
             self._turn.notify_all()
 
     def _read(self, seconds: float) -> None:
+        if self._pubsub is None:
+            self._reopen(seconds)
+            return
         try:
-            if self._pubsub is None:
-                self._reopen(seconds)
-            else:
-                self.put(_message(self._pubsub.push(seconds)))
-        except FAULTS:
+            self.put(_message(self._pubsub.push(seconds)))
+        except WireError as error:
+            self._connection.lose(error, self._pubsub)
             self._drop()
+        except BaseException:  # a part of a message may have been read
+            self._drop()
+            raise
 
     def _reopen(self, seconds: float) -> None:
+        if (early := self.early()) > 0:
+            threading.Event().wait(min(seconds, early))
+            return
         try:
             self._subscribe(max(seconds, 0.05))
-        except FAULTS:
-            self._drop()
-            threading.Event().wait(min(seconds, REOPEN_SECONDS))
+        except WireError as error:
+            self.outage.deafen(error)
 
     def _drop(self) -> None:
         if self._pubsub is not None:
@@ -197,8 +225,8 @@ class AsyncListener(_Boxes):
 
     def __init__(self, connection: AsyncConnection) -> None:
         super().__init__(connection)
-        self._client = aredis.Redis(connection_pool=connection.pool)
-        self._pubsub: Any = None
+        self._connection = connection
+        self._pubsub: AsyncWire | None = None
         self._reader: asyncio.Task[None] | None = None
         self._turn = asyncio.Condition()
         self._confirmed = asyncio.Event()
@@ -232,30 +260,44 @@ class AsyncListener(_Boxes):
 
     async def _read(self) -> None:
         while not self.closed:
-            try:
-                if self._pubsub is None:
-                    await self._subscribe()
-                self.put(await self._pubsub.get_message(timeout=SLICE_SECONDS))
-            except FAULTS:
-                await self._drop()
-                await asyncio.sleep(REOPEN_SECONDS)
+            if self._pubsub is None:
+                await self._reopen()
+            else:
+                await self._take_in(self._pubsub)
             async with self._turn:
                 self._turn.notify_all()
 
+    async def _take_in(self, wire: AsyncWire) -> None:
+        try:
+            self.put(_message(await wire.push(SLICE_SECONDS)))
+        except WireError as error:
+            await self._connection.lose(error, wire)
+            await self._drop()
+
+    async def _reopen(self) -> None:
+        if (early := self.early()) > 0:
+            await asyncio.sleep(early)
+        try:
+            await self._subscribe()
+        except WireError as error:
+            self.outage.deafen(error)
+
     async def _subscribe(self) -> None:
-        self._pubsub = self._client.pubsub()
-        await self._pubsub.subscribe(*self.channels)
-        for _ in self.channels:
-            if await self._pubsub.get_message(timeout=1.0) is None:
-                raise redis.TimeoutError("the subscription was not confirmed")
-        self.generation += 1
+        self.tried = monotonic()
+        wire = await self._connection.open(SUBSCRIBE_SECONDS)
+        try:
+            self.opened(await wire.ask(self.request, len(self.channels), SUBSCRIBE_SECONDS))
+        except BaseException:
+            await wire.close()
+            raise
+        self._pubsub = wire
         self._confirmed.set()
 
     async def _drop(self) -> None:
-        pubsub, self._pubsub = self._pubsub, None
+        wire, self._pubsub = self._pubsub, None
         self._confirmed.clear()
-        if pubsub is not None:
-            await pubsub.aclose()
+        if wire is not None:
+            await wire.close()
 
     async def close(self) -> None:
         """Ends every wait of this handle."""

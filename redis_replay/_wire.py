@@ -1,23 +1,34 @@
-"""One socket to the server: opened and logged in by redis-py, then spoken to directly.
+"""One socket to the server: opened and logged in by redis-py, then spoken to directly. What it raises is a WireError.
 
 redis-py's pool and parser cost more than a small script takes to run (docs/benchmarks.md), and every call passes here.
 """
 
+import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, Protocol
 
 import hiredis
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import ResponseError
+from redis.exceptions import InvalidResponse, ResponseError
 
 from redis_replay import _burst
+from redis_replay._clock import monotonic
+from redis_replay._faults import FAULTS, by_handler
+from redis_replay._requests import pack
 from redis_replay._steps import Fetch
 
 READ_BYTES = 65536
+PING_SECONDS = 5.0  # of silence, after which a subscription is asked whether it is still there
+PONG_SECONDS = 5.0  # for its answer
+PING = (pack(b"PING"),)
+CLOSED = "the server closed the connection"
 
 
 class Wire(Protocol):
-    """What a connection needs of a socket."""
+    """What a connection needs of a socket. `born`: when it began to be opened."""
+
+    born: float
 
     def ask(self, packed: Iterable[bytes], count: int, timeout: float) -> list[Any]:
         """Sends, and reads `count` replies; an error is an item of the list."""
@@ -32,15 +43,46 @@ class Wire(Protocol):
         """Closes the socket."""
 
 
+def _parser() -> hiredis.Reader:
+    return hiredis.Reader(replyError=ResponseError, protocolError=InvalidResponse)
+
+
+class _Pulse:
+    """Whether a silent subscription is still there: the other end may have gone without a word."""
+
+    def __init__(self) -> None:
+        self._heard = monotonic()
+        self._asked = 0.0
+
+    def beat(self) -> None:
+        """Something came."""
+        self._heard, self._asked = monotonic(), 0.0
+
+    def asks(self) -> bool:
+        """Whether to send a PING now."""
+        if self._asked or monotonic() - self._heard < PING_SECONDS:
+            return False
+        self._asked = monotonic()
+        return True
+
+    def check(self) -> None:
+        """Nothing came."""
+        if self._asked and monotonic() - self._asked >= PONG_SECONDS:
+            raise RedisConnectionError("no answer to a PING")
+
+
 class SocketWire:
     """A socket of our own, with hiredis to parse."""
 
     def __init__(self, connection: Any) -> None:
-        connection.connect()
+        self.born = monotonic()
+        with FAULTS:
+            connection.connect()
         self._connection = connection
         self._socket = connection._sock
-        self._reader = hiredis.Reader(replyError=ResponseError)
+        self._reader = _parser()
         self._buffer = bytearray(READ_BYTES)
+        self._pulse = _Pulse()
 
     def _send(self, packed: Iterable[bytes], timeout: float) -> None:
         self._socket.settimeout(timeout)
@@ -50,36 +92,45 @@ class SocketWire:
     def _fill(self) -> None:
         got = self._socket.recv_into(self._buffer)
         if not got:
-            raise RedisConnectionError("the server closed the connection")
+            raise RedisConnectionError(CLOSED)
         self._reader.feed(self._buffer, 0, got)  # type: ignore[arg-type]
 
     def ask(self, packed: Iterable[bytes], count: int, timeout: float) -> list[Any]:
-        self._send(packed, timeout)
         replies: list[Any] = []
-        while len(replies) < count:
-            reply = self._reader.gets()
-            if reply is not False:
-                replies.append(reply)
-            else:
-                self._fill()
+        with FAULTS:
+            self._send(packed, timeout)
+            while len(replies) < count:
+                reply = self._reader.gets()
+                if reply is not False:
+                    replies.append(reply)
+                else:
+                    self._fill()
         return replies
 
     def push(self, seconds: float) -> list[Any] | None:
-        message = self._reader.gets()
-        if message is False:
+        with FAULTS:
+            message = self._reader.gets()
+            if message is not False:
+                return message  # type: ignore[no-any-return]
+            if self._pulse.asks():
+                self._send(PING, PONG_SECONDS)
             self._socket.settimeout(max(seconds, 0.001))
             try:
                 self._fill()
-            except TimeoutError:
+            except TimeoutError as error:
+                if by_handler(error):
+                    raise
+                self._pulse.check()
                 return None
-            message = self._reader.gets()
-        return message or None
+            self._pulse.beat()
+            return self._reader.gets() or None
 
     def receive(self, packed: Iterable[bytes], step: Fetch) -> Any:
         if len(self._buffer) < (needed := _burst.buffer_bytes(step.size or 0)):
             self._buffer = bytearray(needed)
-        self._send(packed, step.timeout)
-        return _burst.receive(step, self._socket.recv_into, memoryview(self._buffer))
+        with FAULTS:
+            self._send(packed, step.timeout)
+            return _burst.receive(step, self._socket.recv_into, memoryview(self._buffer))
 
     def close(self) -> None:
         self._connection.disconnect()
@@ -89,12 +140,15 @@ class FakeWire:
     """A connection to a fakeredis, which has no socket."""
 
     def __init__(self, connection: Any) -> None:
-        connection.connect()  # not by its first command: that leaves it unable to tell whether something can be read
+        self.born = monotonic()
+        with FAULTS:
+            connection.connect()  # not by its first command: that leaves it unable to tell whether something can be read
         self._connection = connection
 
     def ask(self, packed: Iterable[bytes], count: int, timeout: float) -> list[Any]:
-        self._connection.send_packed_command(list(packed), check_health=False)
-        return [self._read(timeout) for _ in range(count)]
+        with FAULTS:
+            self._connection.send_packed_command(list(packed), check_health=False)
+            return [self._read(timeout) for _ in range(count)]
 
     def _read(self, timeout: float) -> Any:
         try:
@@ -103,10 +157,120 @@ class FakeWire:
             return error
 
     def push(self, seconds: float) -> list[Any] | None:
-        return self._read(5.0) if self._connection.can_read(timeout=seconds) else None
+        with FAULTS:
+            return self._read(5.0) if self._connection.can_read(timeout=seconds) else None
 
     def receive(self, packed: Iterable[bytes], step: Fetch) -> Any:
         return _burst.hand_on(step, self.ask(packed, len(step.indices) + 1, step.timeout))
 
     def close(self) -> None:
         self._connection.disconnect()
+
+
+class AsyncSocketWire:
+    """A socket of an event loop. Its methods are those of SocketWire."""
+
+    def __init__(self, connection: Any) -> None:
+        self.born = monotonic()
+        self._connection = connection
+        self._reader = _parser()
+        self._pulse = _Pulse()
+
+    async def open(self, timeout: float) -> None:
+        """Connects and logs in."""
+        try:
+            with FAULTS:
+                async with asyncio.timeout(timeout):
+                    await self._connection.connect()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _send(self, packed: Iterable[bytes], timeout: float) -> None:
+        writer = self._connection._writer
+        for piece in packed:
+            writer.write(piece)
+            async with asyncio.timeout(timeout):
+                await writer.drain()
+
+    async def _fill(self, timeout: float) -> None:
+        async with asyncio.timeout(timeout):
+            got = await self._connection._reader.read(READ_BYTES)
+        if not got:
+            raise RedisConnectionError(CLOSED)
+        self._reader.feed(got)
+
+    async def ask(self, packed: Iterable[bytes], count: int, timeout: float) -> list[Any]:
+        """As SocketWire.ask."""
+        replies: list[Any] = []
+        with FAULTS:
+            await self._send(packed, timeout)
+            while len(replies) < count:
+                reply = self._reader.gets()
+                if reply is not False:
+                    replies.append(reply)
+                else:
+                    await self._fill(timeout)
+        return replies
+
+    async def push(self, seconds: float) -> list[Any] | None:
+        """As SocketWire.push."""
+        with FAULTS:
+            message = self._reader.gets()
+            if message is not False:
+                return message  # type: ignore[no-any-return]
+            if self._pulse.asks():
+                await self._send(PING, PONG_SECONDS)
+            try:
+                await self._fill(seconds)
+            except TimeoutError as error:
+                if by_handler(error):
+                    raise
+                self._pulse.check()
+                return None
+            self._pulse.beat()
+            return self._reader.gets() or None
+
+    async def close(self) -> None:
+        """Closes the socket, and waits for nothing."""
+        with suppress(RuntimeError):  # its event loop is over
+            await self._connection.disconnect(nowait=True)
+
+
+class AsyncFakeWire:
+    """A connection of an event loop to a fakeredis."""
+
+    def __init__(self, connection: Any) -> None:
+        self.born = monotonic()
+        self._connection = connection
+
+    async def open(self, _timeout: float) -> None:
+        """Connects."""
+        with FAULTS:
+            await self._connection.connect()
+
+    async def ask(self, packed: Iterable[bytes], count: int, timeout: float) -> list[Any]:
+        """As SocketWire.ask."""
+        with FAULTS:
+            await self._connection.send_packed_command(list(packed), check_health=False)
+            async with asyncio.timeout(timeout):
+                return [await self._read() for _ in range(count)]
+
+    async def _read(self) -> Any:
+        try:
+            return await self._connection.read_response(disconnect_on_error=False)
+        except ResponseError as error:
+            return error
+
+    async def push(self, seconds: float) -> list[Any] | None:
+        """As SocketWire.push."""
+        with FAULTS:
+            try:
+                async with asyncio.timeout(seconds):
+                    return await self._read()  # type: ignore[no-any-return]
+            except TimeoutError:
+                return None
+
+    async def close(self) -> None:
+        """Closes it."""
+        await self._connection.disconnect(nowait=True)

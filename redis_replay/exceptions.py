@@ -26,6 +26,7 @@
     ├── ServerTooOldError                   the server lacks a command that is needed
     ├── OutOfMemoryError                    the server's maxmemory is reached
     ├── ServerRefusedError                  the server refused a command for another reason
+    │   └── ServerNotReadyError             it serves nobody for now: it loads, is busy, or is a replica
     └── ProtocolError                       a script gave an answer that this version does not know
 
 Each error carries its data as attributes, and its text is made from them. All of them pickle and copy whole.
@@ -302,12 +303,18 @@ class OutOfMemoryError(ReplayError):
 
 
 class ServerRefusedError(ReplayError):
-    """The server refused a command: rights, a read-only replica, a wrong database, and so on."""
+    """The server refused a command: rights, a wrong password or database, and so on."""
 
     text = "the server at {address} refused {verb}: {reason}"
     address: str
     verb: str
     reason: str
+
+
+class ServerNotReadyError(ServerRefusedError):
+    """The server served nobody until the call's timeout: it loads, is busy, or is a replica. The call did nothing."""
+
+    text = "the server at {address} serves nobody for now, and {verb} was not done: {reason}"
 
 
 class ProtocolError(ReplayError):

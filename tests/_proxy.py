@@ -3,6 +3,7 @@
 import contextlib
 import random
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -41,12 +42,13 @@ class Proxy:
         delay_s: how long a chunk of replies is kept before it is passed on.
         cuts: connections that a policy has cut so far.
         kept: a bytearray takes all requests from now on, and they do not arrive; None, as at first: they pass.
+        arrived: chunks of requests that were passed on.
+        resets: whether connections end with a reset instead of a FIN.
         mute: replies that hold these bytes do not arrive, and their connection stays open; `muted` counts them.
     """
 
     def __init__(self, server_url: str) -> None:
-        parts = urlsplit(server_url)
-        self._upstream = unquote(parts.path) if parts.scheme == "unix" else (parts.hostname, parts.port)
+        self.lead_to(server_url)
         self.requests: Policy = everything
         self.replies: Policy = everything
         self.delay_s = 0.0
@@ -54,6 +56,9 @@ class Proxy:
         self.kept: bytearray | None = None
         self.mute: bytes | None = None
         self.muted = 0
+        self.arrived = 0
+        self.resets = False
+        self._stranded: set[socket.socket] = set()
         self._flowing = threading.Event()
         self._flowing.set()
         self._sockets: set[socket.socket] = set()
@@ -61,6 +66,11 @@ class Proxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}/0"
         threading.Thread(target=self._accept, daemon=True).start()
+
+    def lead_to(self, server_url: str) -> None:
+        """New connections go to this server from now on, as where a name or an address is given to another machine."""
+        parts = urlsplit(server_url)
+        self._upstream = unquote(parts.path) if parts.scheme == "unix" else (parts.hostname, parts.port)
 
     def _accept(self) -> None:
         while True:
@@ -83,6 +93,8 @@ class Proxy:
     def _pump(self, source: socket.socket, sink: socket.socket, direction: str) -> None:
         try:
             while data := source.recv(CHUNK):
+                if source in self._stranded:
+                    continue
                 if direction == "replies":
                     time.sleep(self.delay_s)
                     if self.mute is not None and self.mute in data:
@@ -92,6 +104,7 @@ class Proxy:
                     self.kept += data
                     continue
                 self._flowing.wait()
+                self.arrived += direction == "requests"
                 keep = getattr(self, direction)(data)
                 sink.sendall(data if keep is None else data[:keep])
                 if keep is not None:
@@ -106,8 +119,15 @@ class Proxy:
             with self._lock:
                 self._sockets.discard(one)
             with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+                if self.resets:
+                    one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                one.shutdown(socket.SHUT_RD if self.resets else socket.SHUT_RDWR)
             one.close()
+
+    def strand(self) -> None:
+        """The connections that there are carry nothing any more, and do not end: a cable was pulled. New ones work."""
+        with self._lock:
+            self._stranded |= self._sockets
 
     def hold(self) -> None:
         """Keeps everything back from now on, in both directions."""

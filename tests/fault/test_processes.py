@@ -197,10 +197,10 @@ def block(daemon):
 """
 
 
-def start(real_server, name, body, **options):
+def start(real_server, name, body, prelude=SCRIPT, **options):
     """Starts a program on the test's buffer."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", SCRIPT + textwrap.dedent(body), real_server.url, name]
+    command = [sys.executable, "-c", prelude + textwrap.dedent(body), real_server.url, name]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen(command, env=environment, text=True, **pipes, **options)
 
@@ -277,6 +277,38 @@ def test_interrupted_process_leaves_the_line(real_server, make_buffer, name):
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=5)
     assert (out, process.returncode) == ("0\n", 0)
+
+
+ASYNC = """
+import asyncio, sys
+from redis_replay import AsyncReplayBuffer
+from redis_replay.exceptions import BufferClosedError
+
+
+async def main():
+    buffer = AsyncReplayBuffer(sys.argv[1], sys.argv[2])
+    blocked = asyncio.create_task(buffer.sample(1, wait=True))
+    while not (await buffer.stats())["waiters"]:
+        await asyncio.sleep(0.01)
+    print("now", flush=True)
+"""
+
+ENDINGS = {  # what the loop's main task does while another waits: exit code, and the end of what is shown
+    "raise RuntimeError('of the main task')": (1, "RuntimeError: of the main task"),
+    "return": (0, ""),
+    "await buffer.close(); await buffer.close(); await buffer.add({'i': 1})": (1, "make a new one"),
+    "await blocked": (-signal.SIGTERM, ""),
+}
+
+
+@pytest.mark.parametrize("body", ENDINGS)
+def test_event_loop_that_waits_ends(real_server, make_buffer, name, body):
+    """A program of asyncio whose wait goes on: an error, the end, a closed handle or SIGTERM ends it in time."""
+    make_buffer()
+    code, shown = ENDINGS[body]
+    script = ASYNC + textwrap.indent(body, "    ") + "\n\n\nasyncio.run(main())\n"
+    found, soon, err = ended(start(real_server, name, script, prelude=""), signal.SIGTERM if code < 0 else None)
+    assert (found, soon, err.rstrip()[-len(shown) :] if shown else err) == (code, True, shown)
 
 
 def test_killed_process_holds_up_nobody(real_server, make_buffer, name):

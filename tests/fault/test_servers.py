@@ -198,27 +198,59 @@ def test_wait_outlasts_patience_and_ends(port, url, binary, open_buffer, monkeyp
 
 # Restarted
 
-OUTAGES = [0.2, pytest.param(10, marks=pytest.mark.slow), pytest.param(40, marks=[pytest.mark.slow, pytest.mark.timeout(90)])]
+OUTAGES = [1, pytest.param(10, marks=pytest.mark.slow), pytest.param(40, marks=[pytest.mark.slow, pytest.mark.timeout(90)])]
 
 
+@pytest.mark.parametrize("kind", ["sync", "async"])
 @pytest.mark.parametrize("outage", OUTAGES)
-def test_wait_outlives_a_restart(binary, port, url, tmp_path, open_buffer, outage):
-    """A learner that waits while a durable server restarts has its batch within 3 s of the last put."""
-    with EmbeddedServer(tmp_path, port=port, binary=binary):
-        buffer, writer = (open_buffer(url, capacity=100, **QUEUE) for _ in range(2))
+def test_wait_outlives_a_restart(binary, port, url, tmp_path, outage, kind, caplog):
+    """A learner that waits while a durable server restarts has its batch within 3 s of the last put; each end is told once."""
+    with EmbeddedServer(tmp_path, port=port, binary=binary), ReplayBuffer(url, "b", capacity=100, **QUEUE) as writer:
+        handle = open_handle(kind, None, "b", target=url)
         writer.extend(records(10))
-        call = Running(buffer.sample, 32, wait=True, timeout=120)
+        call = handle.start("sample", batch_size=32, timeout=120)
         blocked(writer)
     threading.Event().wait(outage)
     with EmbeddedServer(tmp_path, port=port, binary=binary), redis.Redis.from_url(url) as client:
-        late = ReplayBuffer(url, "b")
-        late.extend(records(30, 10))
-        late.close()
+        with ReplayBuffer(url, "b") as late:
+            late.extend(records(30, 10))
         assert call.how(timeout=3) == list(range(32))
-        again = Running(buffer.wait_until_sampleable, 99, timeout=5)
-        wait_until(lambda: client.pubsub_numsub(buffer._now.core.channel)[0][1] == 1, 3, "the subscription")
-        buffer.delete()
+        assert [word in line for word, line in zip(("is lost", "serves again"), told(caplog), strict=True)] == [True, True]
+        again = handle.start("wait_until_sampleable", min_items=99, timeout=5)
+        wait_until(lambda: client.pubsub_numsub(handle.buffer._now.core.channel)[0][1] == 1, 3, "the subscription")
+        handle.run("delete")
         again.error()
+        handle.end()
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_wait_outlives_a_slow_start(binary, port, url, tmp_path, kind, caplog):
+    """A learner that waits while a server restarts, and loads its data, goes on when it has; each end is told once."""
+    with EmbeddedServer(tmp_path, port=port, binary=binary), ReplayBuffer(url, "b", capacity=100, **QUEUE) as writer:
+        fill(url)
+        handle = open_handle(kind, None, "b", target=url)
+        call = handle.start("sample", batch_size=1, timeout=120)
+        blocked(writer)
+    with loading(binary, port, tmp_path):
+        with ReplayBuffer.attach(url, "b", timeout=20, poll_interval=0.1) as late:
+            late.add(record(7))
+            assert call.how(timeout=3) == [7]
+            assert sum("'b'" in line and "is lost" in line for line in told(caplog)) == 2  # of `handle` and of `late`
+            late.delete()
+        handle.end()
+
+
+def fill(url):
+    """Makes the server's data take a while to load."""
+    with redis.Redis.from_url(url) as client:
+        client.mset({f"more-{n}": "x" * 1000 for n in range(200)})
+        client.bgrewriteaof()
+        wait_until(lambda: not client.info("persistence")["aof_rewrite_in_progress"], 5, "the rewrite")
+
+
+def told(caplog):
+    """What was logged of the connection, one line each."""
+    return [r.getMessage() for r in caplog.records if r.name == "redis_replay" and "waiting for" not in r.getMessage()]
 
 
 def test_wait_on_a_lost_buffer_says_gone(binary, port, url, open_buffer):
@@ -252,10 +284,7 @@ def test_attach_outwaits_a_loading_server(binary, port, url, tmp_path):
     """`attach` to a server that still loads its data succeeds when it has; anything else is refused until then."""
     with EmbeddedServer(tmp_path, port=port, binary=binary), ReplayBuffer(url, "b", capacity=7) as buffer:
         buffer.add(record(1))
-        with redis.Redis.from_url(url) as client:
-            client.mset({f"more-{n}": "x" * 1000 for n in range(200)})
-            client.bgrewriteaof()
-            wait_until(lambda: not client.info("persistence")["aof_rewrite_in_progress"], 5, "the rewrite")
+        fill(url)
     with loading(binary, port, tmp_path):
         with pytest.raises(redis.BusyLoadingError), redis.Redis.from_url(url) as client:
             client.get("x")

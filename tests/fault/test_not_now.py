@@ -1,0 +1,328 @@
+"""A server that serves nobody for now: it is waited out, at a small number of requests, or it is an error with a type."""
+
+import contextlib
+import socket
+import subprocess
+import tempfile
+import threading
+
+import pytest
+import redis
+
+from redis_replay import ReplayBuffer, _connection, _ops_admin, _ops_sample, _ops_write, _requests, samplers
+from redis_replay.embedded import EmbeddedServer
+from redis_replay.exceptions import ConnectionLostError, ServerNotReadyError
+from tests import _server
+from tests._helpers import wait_until
+from tests._proxy import Proxy
+from tests._waiting import Running, blocked, open_handle, record, tags
+
+pytestmark = pytest.mark.fault
+QUEUE = {"sampler": samplers.Fifo(), "consume_after_n_samples": 1}
+SECONDS = 0.8  # of each state
+
+
+@pytest.fixture(params=_server.REAL)
+def binary(request):
+    """A real server's program, in turn."""
+    return _server.find(request.param) or _server.missing(request.param)
+
+
+def free_port():
+    """A TCP port that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return taken.getsockname()[1]
+
+
+# The states: each begins at once, and ends with its `with`.
+
+
+@contextlib.contextmanager
+def busy(client):
+    """A script that somebody else runs does not end."""
+    client.config_set("busy-reply-threshold", 1)
+    endless = Running(client.eval, "while true do end", 0)
+
+    def answers_busy():
+        with contextlib.suppress(redis.ResponseError):
+            client.get("x")
+            return False
+        return True
+
+    wait_until(answers_busy, 5, "the script to run")
+    yield
+    client.script_kill()
+    endless.error()
+
+
+@contextlib.contextmanager
+def replica(client):
+    """A master that was made a replica, of a master that is away."""
+    client.replicaof("127.0.0.1", free_port())
+    yield
+    client.replicaof("NO", "ONE")
+
+
+@contextlib.contextmanager
+def stale_replica(client):
+    """As `replica`, and it refuses reads, too."""
+    client.config_set("replica-serve-stale-data", "no")
+    with replica(client):
+        yield
+
+
+@contextlib.contextmanager
+def without_replicas(client):
+    """A master that writes only where replicas follow, and none does."""
+    client.config_set("min-replicas-to-write", 1)
+    yield
+    client.config_set("min-replicas-to-write", 0)
+
+
+@contextlib.contextmanager
+def unassigned(client):
+    """A cluster in which the buffer's slot is nobody's."""
+    slot = client.execute_command("CLUSTER", "KEYSLOT", "{b}")
+    client.execute_command("CLUSTER", "DELSLOTS", slot)
+    yield
+    client.execute_command("CLUSTER", "ADDSLOTS", slot)
+
+
+@contextlib.contextmanager
+def migrating(client):
+    """A cluster that moves the buffer's slot to another node."""
+    slot = client.execute_command("CLUSTER", "KEYSLOT", "{b}")
+    nodes = client.execute_command("CLUSTER", "NODES").decode().splitlines()
+    other = next(line.split()[0] for line in nodes if "myself" not in line)
+    client.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", other)
+    yield
+    client.execute_command("CLUSTER", "SETSLOT", slot, "STABLE")
+
+
+STATES = {
+    "BUSY": busy,
+    "READONLY": replica,
+    "MASTERDOWN": stale_replica,
+    "NOREPLICAS": without_replicas,
+    "CLUSTERDOWN": unassigned,
+    "TRYAGAIN": migrating,
+}
+
+
+@contextlib.contextmanager
+def node(binary, port):
+    """A node of a cluster, without slots."""
+    with tempfile.TemporaryDirectory() as home, tempfile.TemporaryFile() as log:
+        command = [binary, "--port", str(port), "--dir", home, "--save", "", "--cluster-enabled", "yes"]
+        command += ["--cluster-port", str(free_port()), "--cluster-require-full-coverage", "no"]
+        with subprocess.Popen(command, stdout=log, stderr=log) as process, redis.Redis(port=port) as client:
+
+            def answers():
+                with contextlib.suppress(redis.ConnectionError):
+                    return client.ping()
+
+            try:
+                wait_until(answers, 10, "the node")
+                yield client
+            finally:
+                process.kill()
+
+
+@contextlib.contextmanager
+def cluster(binary, nodes):
+    """A cluster whose first node has every slot. Gives its URL and a client of it."""
+    with contextlib.ExitStack() as stack:
+        ports = [free_port() for _ in range(nodes)]
+        first, *others = [stack.enter_context(node(binary, port)) for port in ports]
+        first.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        for other in others:
+            bus = int(other.config_get("cluster-port")["cluster-port"])
+            first.execute_command("CLUSTER", "MEET", "127.0.0.1", ports[1], bus)
+            wait_until(lambda: first.execute_command("CLUSTER", "NODES").count(b" connected") == nodes, 10, "the nodes")
+        wait_until(lambda: b"cluster_state:ok" in first.execute_command("CLUSTER", "INFO"), 10, "the cluster")
+        yield f"redis://127.0.0.1:{ports[0]}/0", first
+
+
+@pytest.fixture
+def server(binary, word):
+    """The URL of a server of the test's own, and a client of it that was there before."""
+    if word in ("CLUSTERDOWN", "TRYAGAIN"):
+        with cluster(binary, 2 if word == "TRYAGAIN" else 1) as made:
+            yield made
+        return
+    with EmbeddedServer(binary=binary) as running, redis.Redis.from_url(running.url) as client:
+        client.ping()
+        yield running.url, client
+
+
+@pytest.fixture
+def proxy(server):
+    """A proxy before it, which counts what arrives."""
+    with contextlib.closing(Proxy(server[0])) as made:
+        yield made
+
+
+@pytest.fixture(params=["sync", "async"])
+def handle(request, server, proxy):
+    """A handle on a buffer there, which has written once."""
+    with ReplayBuffer(server[0], "b", capacity=100, **QUEUE):
+        made = open_handle(request.param, None, "b", target=proxy.url, poll_interval=0.2)
+        made.run("add", record(0))
+        made.run("sample", 1)
+        yield made
+        made.end()
+
+
+WORDS = pytest.mark.parametrize("word", STATES)
+
+
+def lines(caplog):
+    """What was logged of connections."""
+    return [r.getMessage() for r in caplog.records if r.name == "redis_replay" and "waiting for" not in r.getMessage()]
+
+
+@WORDS
+def test_write_waits_it_out(server, proxy, handle, word, caplog):
+    """A write that meets the state is done once it is over, at less than 10 tries a second, with one line for each end."""
+    with STATES[word](server[1]):
+        before = proxy.arrived
+        call = Running(handle.run, "add", record(7))
+        threading.Event().wait(SECONDS)
+        over, tries = call.is_over, proxy.arrived - before
+    assert (over, call.error(), tries < 60) == (False, None, True)
+    assert tags(handle.run("sample", 1)) == [7]
+    lost, back = lines(caplog)
+    assert ("is lost" in lost, word in lost, "serves again" in back) == (True, True, True)
+
+
+@WORDS
+def test_wait_waits_it_out(server, proxy, handle, word, caplog):
+    """A blocked wait that meets the state goes on when it is over."""
+    call = handle.start("sample", batch_size=1, timeout=20)
+    with ReplayBuffer(server[0], "b") as writer:
+        blocked(writer)
+        with STATES[word](server[1]):
+            before = proxy.arrived
+            threading.Event().wait(SECONDS)
+            over, tries = call.is_over, proxy.arrived - before
+        writer.add(record(7))
+        assert (over, tries < 60, call.how(timeout=3)) == (False, True, [7])
+    assert len(lines(caplog)) == 2
+
+
+@WORDS
+def test_state_that_stays_is_an_error(server, handle, word, monkeypatch):
+    """A call that meets the state until its timeout ends with an error that names it, and works once it is over."""
+    for module in (_requests, _ops_write, _ops_sample, _ops_admin):
+        monkeypatch.setattr(module, "CALL_SECONDS", 0.5)
+    with STATES[word](server[1]):
+        calls = [Running(handle.run, "add", record(7)), handle.start("sample", batch_size=1, timeout=0.3)]
+        errors = [call.error() for call in calls]
+    assert [(type(e), e.reason.startswith(word), c.seconds < 2) for e, c in zip(errors, calls, strict=True)] == [
+        (ServerNotReadyError, True, True)
+    ] * 2
+    handle.run("add", record(8))
+    assert tags(handle.run("sample", 1)) == [8]
+
+
+@pytest.mark.parametrize(
+    "word", sorted(STATES.keys() - {"TRYAGAIN"})
+)  # opening asks for single keys first: those are redirected
+def test_attach_waits_it_out(server, handle, word):
+    """`attach` that meets the state attaches when it is over."""
+    with STATES[word](server[1]):
+        call = Running(ReplayBuffer.attach, server[0], "b", timeout=10, poll_interval=0.1)
+        threading.Event().wait(0.3)
+        over = call.is_over
+    with call.result() as attached:
+        assert (over, attached.capacity) == (False, 100)
+
+
+# A server that answers nothing
+
+
+@pytest.fixture
+def word():
+    """For the fixtures that ask: no state in particular."""
+    return "PAUSE"
+
+
+@pytest.mark.parametrize("mode", ["ALL", "WRITE"])
+def test_paused_server_is_waited_out(server, proxy, handle, mode):
+    """CLIENT PAUSE delays a write and a wait, and no more; few requests pile up behind it."""
+    call = handle.start("sample", batch_size=1, timeout=20)
+    with ReplayBuffer(server[0], "b") as writer:
+        blocked(writer)
+    before = proxy.arrived
+    server[1].execute_command("CLIENT", "PAUSE", 1_200, mode)
+    write = Running(handle.run, "add", record(7))
+    assert (write.error(), call.how(), proxy.arrived - before < 40) == (None, [7], True)
+
+
+def test_script_that_cannot_be_loaded_is_an_error(server, proxy, handle, monkeypatch):
+    """A server that never knows a script: no loop without a pause, and an error in time."""
+    monkeypatch.setattr(_connection, "_load_command", lambda verb: _requests.pack(b"SCRIPT", b"LOAD", b"return 1"))
+    for module in (_requests, _ops_write, _ops_sample):
+        monkeypatch.setattr(module, "CALL_SECONDS", 0.5)
+    server[1].script_flush()
+    before = proxy.arrived
+    calls = [Running(handle.run, "add", record(1)), Running(handle.run, "sample", 1)]
+    found = [(type(c.error()), c.error().reason.startswith("NOSCRIPT"), c.seconds < 3) for c in calls]
+    assert found == [(ServerNotReadyError, True, True)] * 2
+    assert proxy.arrived - before < 100
+    monkeypatch.undo()
+
+
+# Failover
+
+
+@pytest.fixture
+def pair(binary):
+    """A master and its replica, and a proxy that leads to the master: their clients and URLs."""
+    ports = free_port(), free_port()
+    with contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(EmbeddedServer(binary=binary, port=port)) for port in ports]
+        clients = [stack.enter_context(redis.Redis(port=port)) for port in ports]
+        proxy = stack.enter_context(contextlib.closing(Proxy(servers[0].url)))
+        clients[1].replicaof("127.0.0.1", ports[0])
+        clients[0].config_set("repl-diskless-sync-delay", 0)
+        wait_until(lambda: clients[1].info("replication")["master_link_status"] == "up", 20, "the replica")
+        yield servers, clients, proxy
+
+
+def promote(servers, clients, proxy):
+    """The replica becomes the master, and the master its replica; new connections go to it. The old ones stay open."""
+    offset = clients[0].info("replication")["master_repl_offset"]
+    wait_until(lambda: clients[1].info("replication")["slave_repl_offset"] >= offset, 5, "the replica to follow")
+    clients[1].replicaof("NO", "ONE")
+    clients[0].replicaof(*servers[1].url.removeprefix("redis://").removesuffix("/0").split(":"))
+    proxy.lead_to(servers[1].url)
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_failover_is_followed(pair, kind, caplog):
+    """When the replica is promoted, a blocked wait and the next write go to it, on connections of their own."""
+    servers, clients, proxy = pair
+    with ReplayBuffer(servers[0].url, "b", capacity=100, **QUEUE) as first:
+        handle = open_handle(kind, None, "b", target=proxy.url, poll_interval=0.2)
+        handle.run("add", record(0))
+        call = handle.start("sample", batch_size=2, timeout=20)
+        blocked(first)
+        promote(servers, clients, proxy)
+        assert handle.run("add", record(1)) == 2
+        assert call.how(timeout=3) == [0, 1]
+    assert clients[1].hget("rr:{b}:counters", "write_count") == b"2"
+    assert len(lines(caplog)) == 2
+    handle.end()
+
+
+def test_demoted_master_is_an_error_for_writes(pair, monkeypatch):
+    """A handle that is bound to a master which has become a replica: its writes end with a typed error."""
+    servers, clients, proxy = pair
+    monkeypatch.setattr(_requests, "CALL_SECONDS", 0.5)
+    monkeypatch.setattr(_ops_write, "CALL_SECONDS", 0.5)
+    with ReplayBuffer(servers[0].url, "b", capacity=100) as buffer:
+        buffer.add(record(0))
+        promote(servers, clients, proxy)
+        with pytest.raises((ServerNotReadyError, ConnectionLostError), match="READONLY"):
+            buffer.add(record(1))
