@@ -11,6 +11,7 @@ from typing import Any
 
 from redis_replay._keys import Keys
 from redis_replay._schema import Schema
+from redis_replay.exceptions import NoPermissionError
 from redis_replay.samplers import Sampler, Uniform, parse
 
 log = logging.getLogger("redis_replay")
@@ -79,6 +80,7 @@ class Core:
         self._all: weakref.WeakSet[Lane] = weakref.WeakSet()
         self.closed = False
         self.listening = False  # whether the subscription was confirmed once
+        self.lacks: NoPermissionError | None = None  # of what all but readers need
         self.epoch = ""
         self.capacity = 0
         self.sampler: Sampler = Uniform()

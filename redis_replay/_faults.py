@@ -2,6 +2,7 @@
 
 from redis import exceptions as r
 
+from redis_replay import _rights
 from redis_replay import exceptions as e
 from redis_replay._keys import Keys
 from redis_replay._steps import LostError, NotNowError, NotSentError, ScriptMissingError
@@ -32,7 +33,7 @@ class Translator:
                 found="has another type",
                 expected="that of docs/redis-cli.md",
             )
-        refused = e.ServerRefusedError(address=self.address, verb=verb, reason=text)
+        refused = self._refused(verb, text)
         if isinstance(error, (r.BusyLoadingError, r.TryAgainError)) or text.startswith(_LATER):
             return NotNowError(refused)
         return refused
@@ -44,7 +45,14 @@ class Translator:
             text = f"LOADING {text}"
         if text.startswith(_LATER):
             return NotNowError(e.ServerRefusedError(address=self.address, verb=verb, reason=text))
-        if isinstance(error, _LOGIN) or "Invalid Database" in text or isinstance(error, r.ResponseError):
-            return e.ServerRefusedError(address=self.address, verb=verb if sent else "to log in", reason=text)
+        # Awaited, a refusal during the login comes as a lost connection.
+        refused = isinstance(error, (*_LOGIN, r.ResponseError)) or "Invalid Database" in text
+        if refused or _rights.missing(text, self.name):
+            return self._refused(verb if sent else "to log in", text)
         lost = e.ConnectionLostError(address=self.address, reason=text)
         return LostError(lost) if sent else NotSentError(lost)
+
+    def _refused(self, verb: str, text: str) -> e.ServerRefusedError:
+        if rights := _rights.missing(text, self.name):
+            return e.NoPermissionError(address=self.address, verb=verb, reason=text, rights=rights)
+        return e.ServerRefusedError(address=self.address, verb=verb, reason=text)

@@ -1,6 +1,7 @@
 """One call of a script: packed, sent until a script has answered, and its answer read. No I/O here."""
 
 from collections.abc import Callable, Generator, Sequence
+from copy import copy
 from typing import Any
 
 from redis_replay import _codes
@@ -22,9 +23,9 @@ def pack(*parts: bytes) -> bytes:
     return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%b\r\n" % (len(p), p) for p in parts)
 
 
-def command(*parts: bytes) -> Pipe:
-    """The step of one plain command."""
-    return Pipe(lambda: iter((pack(*parts),)), 1)
+def commands(*each: Sequence[bytes]) -> Pipe:
+    """The step of plain commands."""
+    return Pipe(lambda: (pack(*parts) for parts in each), len(each))
 
 
 def pack_script(core: Core, script: Script) -> bytes:
@@ -122,7 +123,13 @@ def numbered(core: Core, lane: Lane, number: int, script: Script) -> Script:
 
 
 def register(core: Core, lane: Lane, until: float) -> Generator[Step, Any, None]:
-    """Makes the lane known to the server, or settles what it left open."""
+    """Makes the lane known to the server, or settles what it left open.
+
+    Raises:
+        NoPermissionError: the user may only read.
+    """
+    if core.lacks is not None:
+        raise copy(core.lacks)
     reply = yield from _request(core, lane, scripts.settle(forget=False), until, writes=False)
     if reply.word != "OK":
         raise refused(core, "settle", reply)

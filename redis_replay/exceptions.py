@@ -23,6 +23,7 @@
     ├── ServerTooOldError                   the server lacks a command that is needed
     ├── OutOfMemoryError                    the server's maxmemory is reached
     ├── ServerRefusedError                  the server refused a command for another reason
+    │   └── NoPermissionError               its user lacks a right
     └── ProtocolError                       a script gave an answer that this version does not know
 
 Each error carries its data as attributes, and its text is made from them. All of them pickle and copy whole.
@@ -250,6 +251,13 @@ class ServerRefusedError(ReplayError):
     address: str
     verb: str
     reason: str
+
+
+class NoPermissionError(ServerRefusedError):
+    """The server's ACL does not allow it. `rights` are those that the user lacks, as ACL SETUSER takes them."""
+
+    text = "the server at {address} refused {verb}: its user lacks {rights} ({reason}); docs/security.md tells which rights are needed"
+    rights: str
 
 
 class ProtocolError(ReplayError):

