@@ -30,6 +30,9 @@ local why = refusal(n, schema_hash, schema, total_bytes)
 if why then return reply('add', became, why, time) end
 
 local id = redis.pcall('XADD', records, '0-*', 'd', ARGV[9])
+if type(id) ~= 'string' and not string.find(id.err, ' ID', 1, true) then -- refused for another reason: this raises it
+  redis.call('XADD', records, '0-*', 'd', ARGV[9])
+end
 local first = type(id) == 'string' and follows(id, n)
 if not first then -- somebody moved the stream's last id by hand
   if type(id) == 'string' then redis.call('XDEL', records, id) else id = 'none' end

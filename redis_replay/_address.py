@@ -1,5 +1,6 @@
 """Where a buffer lives: a URL, a client or a server of the user's, as what our own connections are made with."""
 
+import re
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -12,8 +13,12 @@ from redis.retry import Retry
 from redis_replay.exceptions import ArgumentError, ArgumentTypeError
 
 SCHEMES = "a URL: redis://, rediss://, unix:// or embedded://"
+ESCAPED = "with a number as port and database, and @ : / ? # in a password as %40 %3A %2F %3F %23"
 SOCKET_SECONDS = 5.0
 CONNECT_SECONDS = 1.0
+
+_SCHEME = re.compile(r"[a-z]+://")
+_BARE = re.compile(r"([a-z]+:/{0,2})?[\w.-]*(:[0-9]*)?(/[\w./-]*)?")
 
 # The user's settings that say where the server is and how to log in; the rest is ours to choose.
 _KEEP = (
@@ -52,13 +57,13 @@ class Address:
         elif isinstance(target, (redis.Redis, aredis.Redis)):
             self._from_client(target)
         else:
-            raise ArgumentTypeError(name="url", allowed=SCHEMES + ", a redis.Redis or an EmbeddedServer", found=target)
+            raise ArgumentTypeError(name="url", allowed=SCHEMES + ", a redis.Redis or an EmbeddedServer", found=type(target))
 
     def _from_url(self, url: str) -> None:
         try:
             pool = redis.ConnectionPool.from_url(url)
-        except ValueError as error:
-            raise ArgumentError(name="url", allowed=f"{SCHEMES} ({error})", found=without_password(url)) from None
+        except ValueError:  # its text may quote a part of the password
+            raise ArgumentError(name="url", allowed=f"{SCHEMES} ({ESCAPED})", found=without_password(url)) from None
         path = urlsplit(url).path.strip("/")
         if path and "path" not in pool.connection_kwargs and not path.isdecimal():  # the client library takes it for 0
             raise ArgumentError(name="url", allowed="a URL that ends with a database number", found=without_password(url))
@@ -119,9 +124,5 @@ class Address:
 
 
 def without_password(url: str) -> str:
-    """The URL with its password blotted out."""
-    try:
-        parts = urlsplit(url)
-        return url.replace(f":{parts.password}@", ":***@") if parts.password else url
-    except ValueError:
-        return "***"
+    """The URL, if it has no place where a password could be; else its scheme."""
+    return url if _BARE.fullmatch(url) else f"{scheme[0]}***" if (scheme := _SCHEME.match(url)) else "***"

@@ -14,6 +14,7 @@ from redis_replay._keys import Keys
 from redis_replay._leases import Leases
 from redis_replay._schema import Schema
 from redis_replay._types import Outcome
+from redis_replay.exceptions import NoPermissionError
 from redis_replay.samplers import Sampler, Uniform, parse
 
 log = logging.getLogger("redis_replay")
@@ -103,6 +104,7 @@ class Core:
         self.given = 0  # the largest index that the server gave to this handle
         self.closed = False
         self.listening = False  # whether the subscription was confirmed once
+        self.lacks: NoPermissionError | None = None  # of what all but readers need
         self.epoch = ""
         self.capacity = 0
         self.sampler: Sampler = Uniform()

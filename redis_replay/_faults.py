@@ -7,6 +7,7 @@ from typing import Literal
 
 from redis import exceptions as r
 
+from redis_replay import _rights
 from redis_replay import exceptions as e
 from redis_replay._clock import monotonic
 from redis_replay._core import log
@@ -98,7 +99,7 @@ class Translator:
                 found="has another type",
                 expected="that of docs/redis-cli.md",
             )
-        return e.ServerRefusedError(address=self.address, verb=verb, reason=text)
+        return self._refused(verb, text)
 
     def not_now(self, verb: str, text: str) -> NotNowError:
         """The server serves nobody for the moment."""
@@ -109,11 +110,20 @@ class Translator:
         text = _text(error)
         if text.startswith(_LATER):
             return self.not_now(verb, text)
-        if isinstance(error, _LOGIN) or "Invalid Database" in text or isinstance(error, r.ResponseError):
-            return e.ServerRefusedError(address=self.address, verb=verb if sent else "to log in", reason=text)
+        if "CERTIFICATE_VERIFY_FAILED" in text:
+            return e.CertificateError(address=self.address, reason=text)
+        # Awaited, a refusal during the login comes as a lost connection.
+        refused = isinstance(error, (*_LOGIN, r.ResponseError)) or "Invalid Database" in text
+        if refused or _rights.missing(text, self.name):
+            return self._refused(verb if sent else "to log in", text)
         lost = e.ConnectionLostError(address=self.address, reason=text)
         lost.__cause__ = error
         return LostError(lost) if sent else NotSentError(lost)
+
+    def _refused(self, verb: str, text: str) -> e.ServerRefusedError:
+        if rights := _rights.missing(text, self.name):
+            return e.NoPermissionError(address=self.address, verb=verb, reason=text, rights=rights)
+        return e.ServerRefusedError(address=self.address, verb=verb, reason=text)
 
 
 class Outage:

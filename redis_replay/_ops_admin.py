@@ -2,10 +2,12 @@
 
 import secrets
 from collections.abc import Generator
+from copy import copy
 from typing import Any
 
 from redis_replay import _ops_read as read
 from redis_replay import _requests as rq
+from redis_replay import _rights as rights
 from redis_replay import _scripts as scripts
 from redis_replay._core import CALL_SECONDS, LOG_SECONDS, Core, Lane, log
 from redis_replay._steps import EVENTS, Listen, Pause, Step
@@ -15,6 +17,7 @@ from redis_replay.exceptions import (
     ConfigMismatchError,
     ConnectionLostError,
     FormatError,
+    NoPermissionError,
     OutOfMemoryError,
     ReplayTimeoutError,
     ServerNotReadyError,
@@ -37,6 +40,8 @@ def open_buffer(core: Core, mode: str, options: Options, timeout: float = OPEN_S
     """
     until = core.clock() + timeout
     yield from _probe(core, until)
+    if core.lacks is not None and mode != "attach":
+        raise core.lacks
     core.epoch = secrets.token_hex(8)
     script = scripts.open(format=FORMAT, mode=mode, option=options)
     reply = yield from rq.ask(core, script, until, ("OK", "MISMATCH", "FORMAT"))
@@ -49,14 +54,39 @@ def open_buffer(core: Core, mode: str, options: Options, timeout: float = OPEN_S
 
 
 def _probe(core: Core, until: float) -> Generator[Step, Any, None]:
-    """Finds out by trying whether the server can give stream ids as we need them. Creates nothing."""
-    key = core.keys.key("none").encode()
-    step = rq.command(b"XADD", key, b"NOMKSTREAM", b"0-*", b"d", b"")
-    refusal = (yield from rq.deliver_once(core, step, until))[0]
-    if isinstance(refusal, ServerRefusedError) and ("ID" in refusal.reason or "arguments" in refusal.reason):
-        raise ServerTooOldError(address=refusal.address, found=refusal.reason, need=NEED)
-    if isinstance(refusal, Exception) and not isinstance(refusal, OutOfMemoryError):  # who reads needs no memory
-        raise refusal
+    """Finds out by trying whether the server can give stream ids as we need them, and what the user may do. Creates nothing.
+
+    Raises:
+        ServerTooOldError; NoPermissionError: the user may not even read.
+    """
+    adds = b"XADD", core.keys.key("none").encode(), b"NOMKSTREAM", b"0-*", b"d", b""
+    # Without a MULTI, what follows would be run. DISCARD has nothing to do here, but a refusal comes before that.
+    step = rq.commands(adds, (b"MULTI",), (b"EXEC",), (b"DISCARD",))
+    added, *control = yield from rq.deliver_once(core, step, until)
+    if isinstance(added, Exception) and not isinstance(added, (OutOfMemoryError, NoPermissionError)):
+        if isinstance(added, ServerRefusedError) and ("ID" in added.reason or "arguments" in added.reason):
+            raise ServerTooOldError(address=added.address, found=added.reason, need=NEED)
+        raise added  # but who reads needs neither memory nor the right to add
+    _raise_lacks([control[0], control[2]])
+    reads, writes = rights.probes(core.keys, core.channel)
+    replies = yield from rq.deliver_once(core, rq.commands((b"MULTI",), *reads, *writes, (b"DISCARD",)), until)
+    _raise_lacks(replies[1 : 1 + len(reads)])
+    core.lacks = _lacks([control[1], *replies])
+
+
+def _lacks(replies: list[Any]) -> NoPermissionError | None:
+    """All that is missing in one error, so that it can be granted at once."""
+    errors = [reply for reply in replies if isinstance(reply, NoPermissionError)]
+    if not errors:
+        return None
+    first, listed = errors[0], dict.fromkeys(error.rights for error in errors)
+    verb = "commands that will be needed"
+    return NoPermissionError(address=first.address, verb=verb, reason=first.reason, rights=" ".join(listed))
+
+
+def _raise_lacks(replies: list[Any]) -> None:
+    if error := _lacks(replies):
+        raise error
 
 
 def _mismatch(core: Core, texts: list[str]) -> ConfigMismatchError:
@@ -87,6 +117,8 @@ def attach(core: Core, options: Options, timeout: float) -> Generator[Step, Any,
                 raise _nobody(core, timeout, error) from error
         if listening:
             yield Pause(EVENTS, max(0.0, min(core.poll_interval, deadline - core.clock())))
+        elif core.lacks is not None:  # who may only read waits for nothing
+            raise copy(core.lacks)
         else:  # it may have been created before the subscription stood: look again at once
             yield Listen(EVENTS, min(1.0, max(0.05, deadline - core.clock())))
             listening = True

@@ -21,7 +21,7 @@ def stored_schema(core: Core, expected_hash: str | None = None) -> Generator[Ste
     if core.schema is not None and expected_hash in (None, core.schema.hash):
         return core.schema
     config = core.keys.key("config").encode()
-    step = rq.command(b"HMGET", config, b"epoch", b"schema", b"record_bytes")
+    step = rq.commands((b"HMGET", config, b"epoch", b"schema", b"record_bytes"))
     replies = yield from rq.deliver_once(core, step)
     if isinstance(replies[0], Exception):
         raise replies[0]

@@ -1,6 +1,7 @@
 """One call of a script: packed, sent until a script has answered, and its answer read. No I/O here."""
 
 from collections.abc import Callable, Generator, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -26,9 +27,9 @@ def pack(*parts: bytes) -> bytes:
     return b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%b\r\n" % (len(p), p) for p in parts)
 
 
-def command(*parts: bytes) -> Pipe:
-    """The step of one plain command."""
-    return Pipe(lambda: iter((pack(*parts),)), 1)
+def commands(*each: Sequence[bytes]) -> Pipe:
+    """The step of plain commands."""
+    return Pipe(lambda: (pack(*parts) for parts in each), len(each))
 
 
 def pack_script(core: Core, script: Script) -> bytes:
@@ -134,7 +135,13 @@ def numbered(core: Core, lane: Lane, number: int, script: Script) -> Script:
 
 
 def prepare(core: Core, lane: Lane, until: float, stop: Stop | None = None) -> Generator[Step, Any, None]:
-    """What comes before a lane's next request: what became of a write is learnt, and the lane is known to the server."""
+    """What comes before a lane's next request: what became of a write is learnt, and the lane is known to the server.
+
+    Raises:
+        NoPermissionError: the user may only read.
+    """
+    if core.lacks is not None:
+        raise copy(core.lacks)
     if (question := lane.question) is not None:
         if not question.closed:
             yield from learn(core, question, until, stop)

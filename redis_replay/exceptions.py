@@ -22,11 +22,13 @@
     ├── OutcomeUnknownError                 a write was sent, and its reply never came
     ├── OutcomeLostError                    what became of such a write cannot be learnt
     ├── ConnectionLostError (ConnectionError)  the server cannot be reached, or does not answer
+    ├── CertificateError                    the server's TLS certificate is not to be trusted
     ├── EmbeddedServerError                 a server of our own cannot be started
     ├── ServerTooOldError                   the server lacks a command that is needed
     ├── OutOfMemoryError                    the server's maxmemory is reached
     ├── ServerRefusedError                  the server refused a command for another reason
-    │   └── ServerNotReadyError             it serves nobody for now: it loads, is busy, or is a replica
+    │   ├── ServerNotReadyError             it serves nobody for now: it loads, is busy, or is a replica
+    │   └── NoPermissionError               its user lacks a right
     └── ProtocolError                       a script gave an answer that this version does not know
 
 Each error carries its data as attributes, and its text is made from them. All of them pickle and copy whole.
@@ -278,6 +280,16 @@ class ConnectionLostError(ReplayError, ConnectionError):
     reason: str
 
 
+class CertificateError(ReplayError):
+    """TLS: the server's certificate names another host, or is signed by an unknown authority. Nothing was sent."""
+
+    text = (
+        "the certificate of the server at {address} is not to be trusted: {reason}; docs/security.md tells what it must be like"
+    )
+    address: str
+    reason: str
+
+
 class EmbeddedServerError(ReplayError):
     """A server of our own cannot be started. `reason` says why."""
 
@@ -315,6 +327,13 @@ class ServerNotReadyError(ServerRefusedError):
     """The server served nobody until the call's timeout: it loads, is busy, or is a replica. The call did nothing."""
 
     text = "the server at {address} serves nobody for now, and {verb} was not done: {reason}"
+
+
+class NoPermissionError(ServerRefusedError):
+    """The server's ACL does not allow it. `rights` are those that the user lacks, as ACL SETUSER takes them."""
+
+    text = "the server at {address} refused {verb}: its user lacks {rights} ({reason}); docs/security.md tells which rights are needed"
+    rights: str
 
 
 class ProtocolError(ReplayError):

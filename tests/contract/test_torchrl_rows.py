@@ -211,7 +211,7 @@ def test_a_lost_notice_costs_a_poll(server, make_buffer, client, name, small):
         waiters(buffer)
         key = f"rr:{{{name}}}:waiting"
         for lane, text in client.hgetall(key).items():
-            client.hset(key, lane, b" ".join([*text.split(b" ")[:-1], b"rr:nowhere"]))
+            client.hset(key, lane, b" ".join([*text.split(b" ")[:-1], b"rr:{%b}:wake:nowhere" % name.encode()]))
         buffer.extend(small.many(0, 3))
         wait_until(lambda: found, timeout=2, description="the wait to end")
     assert (found, waiter.local_stats.wakeups_by_notice) == ([True], 0)
