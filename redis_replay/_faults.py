@@ -23,7 +23,7 @@ class Translator:
         text = str(error).removeprefix("ERR ")
         if isinstance(error, r.NoScriptError) or text.startswith("NOSCRIPT"):
             return ScriptMissingError(text)
-        if isinstance(error, r.OutOfMemoryError) or text.startswith("OOM") or "maxmemory" in text:
+        if isinstance(error, r.OutOfMemoryError) or text.startswith("OOM") or "> 'maxmemory'" in text:
             return e.OutOfMemoryError(name=self.name, reason=text)
         if "WRONGTYPE" in text:
             return e.BufferDamagedError(

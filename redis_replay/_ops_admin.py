@@ -8,9 +8,11 @@ from redis_replay import _ops_read as read
 from redis_replay import _requests as rq
 from redis_replay import _scripts as scripts
 from redis_replay._core import CALL_SECONDS, LOG_SECONDS, Core, Lane, log
-from redis_replay._steps import EVENTS, Listen, Pause, Step
+from redis_replay._server_facts import ANSWERS, QUESTIONS, ServerFacts
+from redis_replay._steps import EVENTS, Listen, Pause, Pipe, Step
 from redis_replay._types import Finding, Reply, Report
 from redis_replay.exceptions import (
+    BufferDamagedError,
     BufferNotFoundError,
     ConfigMismatchError,
     ConnectionLostError,
@@ -35,7 +37,7 @@ def open_buffer(core: Core, mode: str, options: Options, timeout: float = OPEN_S
         BufferNotFoundError, ConfigMismatchError, FormatError, BufferDamagedError, ServerTooOldError, ConnectionLostError.
     """
     until = core.clock() + timeout
-    yield from _probe(core, until)
+    server = yield from _probe(core, until)
     core.epoch = secrets.token_hex(8)
     script = scripts.open(format=FORMAT, mode=mode, option=options)
     reply = yield from rq.ask(core, script, until, ("OK", "MISMATCH", "FORMAT"))
@@ -45,17 +47,22 @@ def open_buffer(core: Core, mode: str, options: Options, timeout: float = OPEN_S
     if reply.word == "FORMAT":
         raise FormatError(name=core.name, found=texts[0], supported=FORMAT)
     core.configure(dict(zip(texts[::2], texts[1::2], strict=True)))
+    core.bulk_limit = server.bulk_limit
+    server.tell(core)
 
 
-def _probe(core: Core, until: float) -> Generator[Step, Any, None]:
-    """Finds out by trying whether the server can give stream ids as we need them. Creates nothing."""
+def _probe(core: Core, until: float) -> Generator[Step, Any, ServerFacts]:
+    """Finds out by trying whether the server can give stream ids as we need them, and asks what it is set to. Creates
+    nothing.
+    """
     key = core.keys.key("none").encode()
-    step = rq.command(b"XADD", key, b"NOMKSTREAM", b"0-*", b"d", b"")
-    refusal = (yield from rq.deliver_once(core, step, until))[0]
+    asked = rq.pack(b"XADD", key, b"NOMKSTREAM", b"0-*", b"d", b"") + QUESTIONS
+    refusal, *answers = yield from rq.deliver_once(core, Pipe(lambda: iter((asked,)), 1 + ANSWERS), until)
     if isinstance(refusal, ServerRefusedError) and ("ID" in refusal.reason or "arguments" in refusal.reason):
         raise ServerTooOldError(address=refusal.address, found=refusal.reason, need=NEED)
     if isinstance(refusal, Exception) and not isinstance(refusal, OutOfMemoryError):  # who reads needs no memory
         raise refusal
+    return ServerFacts.of(answers)
 
 
 def _mismatch(core: Core, texts: list[str]) -> ConfigMismatchError:
@@ -113,7 +120,10 @@ def settle(core: Core, lane: Lane, *, forget: bool, until: float | None = None) 
 
 def examine(core: Core) -> Generator[Step, Any, Report]:
     """The invariants I1 to I5 of docs/architecture.md, the totals at one moment, then each side key by pages."""
-    facts = yield from read.facts(core)
+    try:
+        facts = yield from read.facts(core)
+    except BufferDamagedError as damage:
+        return Report((Finding("I3", damage.key, damage.expected, damage.found),))
     findings = list(_judge(core, facts))
     checked = {"records": int(facts["xlen"])}
     for what in ("order", "uses", "parting", "held", "holes"):
@@ -128,13 +138,14 @@ def _judge(core: Core, facts: dict[str, str]) -> Generator[Finding, None, None]:
     live, stored = n["sampleable_size"] + n["hidden"] + n["leased"], n["storage_size"]
     counters, records = core.keys.key("counters"), core.keys.key("records")
     last_id = int(facts.get("last_id", "0-0").split("-")[1])
-    rules = [
+    rules: list[tuple[str, str, str, int, int]] = [
         ("I1", records, "entries", stored, n["xlen"]),
         ("I1", core.keys.key("inbox"), "keys", 0, n["inbox"]),
         ("I1", counters, "storage_size = live + hidden + leased + parting", live + n["parting"], stored),
         ("I2", counters, "write_count = live + hidden + leased + consumed + evicted + removed",
          live + n["consumed"] + n["evicted"] + n["removed"], n["write_count"]),
         ("I3", core.keys.key("parting"), "entries", n["parting"], n["parting_size"]),
+        ("I3", core.keys.key("holds" if n["held"] else "held"), "there as its other half is", n["held"] > 0, n["holds"] > 0),
         ("I3", core.keys.key("waiting"), "entries", n["waiters"], n["waiting"]),
         ("I3", core.keys.key("requests"), "entries", n["lanes"], n["requests"]),
         ("I4", records, "the last id", n["last"], last_id),

@@ -14,6 +14,7 @@ from redis_replay.exceptions import OutcomeUnknownError, ReplayError
 
 Stop = Callable[[], bool]  # whether a call that is not answered shall give up
 STOP_SECONDS = 1.0  # between two looks at it
+HEAVY = 4096  # records of a batch: above, what was held ends by a script of its own, so that no script takes long
 FIRST_BACKOFF, LAST_BACKOFF = 0.01, 0.5  # seconds between tries; the real one is jittered
 
 
@@ -126,7 +127,7 @@ def register(core: Core, lane: Lane, until: float) -> Generator[Step, Any, None]
     reply = yield from _request(core, lane, scripts.settle(forget=False), until, writes=False)
     if reply.word != "OK":
         raise refused(core, "settle", reply)
-    lane.registered = True
+    lane.registered, lane.heavy = True, False
 
 
 def request(
@@ -139,9 +140,10 @@ def request(
         ConnectionLostError, ServerRefusedError: no answer came, or the server let nothing through.
     """
     while True:
-        if not lane.registered:
+        if not lane.registered or lane.heavy:
             yield from register(core, lane, until)
         reply = yield from _request(core, lane, script, until, writes=writes, stop=stop)
+        lane.heavy = script.verb == "sample" and reply.word == "OK" and int(reply.data[0]) > HEAVY
         if reply.word != "FORGOTTEN":
             return reply
         lane.registered = False

@@ -69,7 +69,7 @@ LAYERS = [
     {"_encode", "_decode", "_scripts", "_address"},
     {"_core", "_steps"},
     {"_requests", "_burst", "_faults"},
-    {"_ops_read"},
+    {"_ops_read", "_server_facts"},
     {"_ops_write", "_ops_sample", "_ops_admin", "_wire"},
     {"_connection"},
     {"_wakeup", "_handle"},
