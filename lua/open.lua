@@ -26,9 +26,6 @@ local function damage(there)
     if found ~= 'none' and found ~= kind then return {'DAMAGED', '-', KEYS[i], 'is a ' .. found, 'a ' .. kind} end
     if found ~= 'none' and not there then return {'DAMAGED', '-', KEYS[i], 'is there without a config', 'no key'} end
   end
-  if not there then return nil end
-  if redis.call('EXISTS', counters) == 0 then return missing(counters, 'the hash of counters') end
-  if redis.call('EXISTS', records, inbox) == 0 then return missing(records, 'the stream of records') end
 end
 
 local function create()

@@ -30,7 +30,7 @@
 local batch_size, min_items, wait, keep_place = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == '1', ARGV[8] == '1'
 local poll_us, shutdowns, channel = tonumber(ARGV[9]), tonumber(ARGV[10]), ARGV[11]
 local MAX_BATCH = 67108864 -- 64 MiB
-local SMALL, SMALL_BATCH = 4096, 4194304 -- bytes; above them payloads cost less by XRANGE (docs/benchmarks.md, limits.md)
+local SMALL, SMALL_BATCH = 4096, 4194304 -- bytes; above them payloads cost less by XRANGE (docs/benchmarks.md)
 seed_from(ARGV, 12)
 
 local function is_small()

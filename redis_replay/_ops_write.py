@@ -12,13 +12,13 @@ from redis_replay import _scripts as scripts
 from redis_replay._core import CALL_SECONDS, Core, Lane
 from redis_replay._encode import Rows
 from redis_replay._ops_read import stored_schema
-from redis_replay._schema import check
+from redis_replay._schema import MAX_STEP, check
 from redis_replay._steps import Pipe, Step
 from redis_replay._types import Reply
 from redis_replay.exceptions import ArgumentError, BufferDamagedError, ReplayError
 from redis_replay.samplers import MAX_ENDS
 
-STEP_BYTES = 64 * 2**20  # of one step
+STEP_BYTES = MAX_STEP
 SMALL, SMALL_STEP = (
     4096,
     4 * 2**20,

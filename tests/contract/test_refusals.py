@@ -70,6 +70,10 @@ def lose_counters(scene):
     scene.client.delete(scene.key("counters"))
 
 
+def lose_config(scene):
+    scene.client.delete(scene.key("config"))
+
+
 def add_foreign(scene):
     scene.client.xadd(scene.key("records"), {"d": "x"})
 
@@ -135,7 +139,9 @@ CASES = {
     **for_each(NUMBERED, "DAMAGED", lose_stream, lambda s, verb: numbered(s.raw, verb)),
     **for_each(NUMBERED, "DAMAGED", lose_counters, lambda s, verb: numbered(s.raw, verb)),
     **for_each(("get", "page", "stats", "renew"), "DAMAGED", lose_stream, lambda s, verb: plain(s.raw, verb)),
-    **for_each(("get", "page", "stats", "renew"), "DAMAGED", lose_counters, lambda s, verb: plain(s.raw, verb)),
+    **for_each(("get", "page", "stats", "renew", "doctor"), "DAMAGED", lose_counters, lambda s, verb: plain(s.raw, verb)),
+    **for_each(NUMBERED, "DAMAGED", lose_config, lambda s, verb: numbered(s.raw, verb)),
+    **for_each(("get", "page", "stats", "renew", "doctor"), "DAMAGED", lose_config, lambda s, verb: plain(s.raw, verb)),
     **for_each(("add", "gate"), "DAMAGED", add_foreign, lambda s, verb: numbered(s.raw, verb)),
     **for_each(("sample",), "DAMAGED", lose_entry, lambda s, verb: numbered(s.raw, verb)),
     **for_each(("add", "gate", "sample", "wait"), "SHUT", shut, lambda s, verb: numbered(s.raw, verb)),

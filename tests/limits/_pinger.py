@@ -5,6 +5,7 @@ Time in which a process was ready to run and another one had the processor is th
 
 import subprocess
 import sys
+from typing import Self
 from urllib.parse import unquote, urlsplit
 
 EVERY_SECONDS = 0.01
@@ -41,7 +42,7 @@ class Pinger:
     def __init__(self, url: str, pid: int) -> None:
         self._arguments = [unquote(urlsplit(url).path), str(pid), str(EVERY_SECONDS)]
 
-    def __enter__(self) -> "Pinger":
+    def __enter__(self) -> Self:
         command = [sys.executable, "-S", "-c", _PROGRAM, *self._arguments]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
         assert self._process.stdout.readline() == "ready\n"

@@ -88,13 +88,20 @@ def test_the_doctor_finds_a_lost_key(damage, name, what):
     assert f"rr:{{{name}}}:{what}" in [finding.key for finding in report.findings]
 
 
-@pytest.mark.parametrize("what", ["config", "counters", "records"])
-def test_a_lost_key_is_found_at_open(damage, server, name, what):
-    """A new handle is not given at all. (config: the rest names what is there without it.)"""
+@pytest.mark.parametrize("what", LOST)
+def test_a_handle_that_is_opened_later_finds_it_too(damage, server, name, what):
+    """It opens, so that the doctor can look and `delete` can clear away; only without a config there is nothing to open."""
     damage(what)
-    with refused(BufferDamagedError) as caught:
-        ReplayBuffer(server.target(), name)
-    assert caught.value.key == f"rr:{{{name}}}:{'counters' if what == 'config' else what}"
+    if what == "config":
+        with refused(BufferDamagedError) as caught:
+            ReplayBuffer(server.target(), name)
+        assert caught.value.found == "is there without a config"
+        return
+    with ReplayBuffer(server.target(), name) as late:
+        with refused(BufferDamagedError) as caught:
+            late.sample(1)
+        assert caught.value.key == f"rr:{{{name}}}:{what}"
+        assert not late.doctor().ok
 
 
 @pytest.mark.parametrize("what", LOST)
@@ -119,20 +126,22 @@ def test_every_verb_goes_on_without_what_comes_again(damage, what, verb):
 
 @pytest.mark.parametrize("verb", ["add", "extend", "sample", "get", "stats"])
 @pytest.mark.parametrize("what", LOST)
-async def test_every_verb_names_a_lost_key_async(damage, server, name, what, verb):
+async def test_every_verb_names_a_lost_key_async(damage, server, client, name, what, verb):
     """So does the async handle."""
-    damage(what)
-    target = server.async_target()
-    if what in ("config", "counters", "records"):  # those are found at its first await
-        with pytest.raises(BufferDamagedError):
-            await AsyncReplayBuffer(target, name).stats()
-        await server.close_async()
-        return
-    buffer = AsyncReplayBuffer(target, name)
+    lost, buffer = f"rr:{{{name}}}:{what}", AsyncReplayBuffer(server.async_target(), name)
+    if what == "config":  # its handle opens while the config is there
+        kept = prepare(server, name, what)
+        await buffer.stats()
+        client.delete(lost)
+    else:
+        damage(what)
     with pytest.raises(BufferDamagedError) as caught:
         await VERBS[verb](buffer)
-    assert caught.value.key == f"rr:{{{name}}}:{what}"
+    assert caught.value.key == lost
     await buffer.close()
+    if what == "config":
+        kept[0].delete()
+        kept[1].close()
     await server.close_async()
 
 

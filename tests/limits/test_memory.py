@@ -1,11 +1,11 @@
-"""A server at its maxmemory: writes are refused whole, reading and freeing go on; and what a handle says of it when it opens."""
+"""A server at its maxmemory: writes are refused whole, reading and freeing go on. What a handle says of it at open."""
 
 import logging
 
 import numpy as np
 import pytest
 
-from redis_replay import AsyncReplayBuffer, ReplayBuffer
+from redis_replay import ReplayBuffer
 from redis_replay.exceptions import BufferDamagedError, BufferGoneError, OutOfMemoryError, ReplayTimeoutError
 from redis_replay.samplers import Fifo
 from tests._contract import LARGE, SMALL, Records, contents, nothing_changes, numbers, refused
@@ -199,7 +199,7 @@ def test_an_attach_warns_once(real_server, make_buffer, configure, caplog):
     """While it waits for a creator it says nothing of the server."""
     configure("maxmemory-policy", "allkeys-lru")
     with pytest.raises(ReplayTimeoutError):
-        ReplayBuffer.attach(real_server.target(), "nobody's", timeout=0.05, poll_interval=0.01)
+        ReplayBuffer.attach(real_server.target(), "nobodys", timeout=0.05, poll_interval=0.01)
     assert caplog.records == []
 
 
@@ -254,13 +254,16 @@ def test_a_buffer_that_was_evicted_says_so(real_server, configure, client, name,
     buffer = make_buffer(capacity=1_000_000)
     buffer.extend(small.many(0, 1000))
     client.config_set("maxmemory", client.info("memory")["used_memory"] + ROOM)
-    with pytest.raises((BufferDamagedError, BufferGoneError)) as caught:
-        for low in range(0, 10_000_000, 1000):
-            buffer.extend(small.many(low, low + 1000))
+    caught = None
+    while caught is None:
+        try:
+            buffer.extend(small.many(0, 1000))
+        except (BufferDamagedError, BufferGoneError) as error:
+            caught = error
     client.config_set("maxmemory", 0)
     left = {key.rpartition(":")[2] for key in contents(client)}
-    if isinstance(caught.value, BufferGoneError):
+    if isinstance(caught, BufferGoneError):
         assert not left & {"config", "counters", "records"}
     else:
-        assert caught.value.key.startswith(f"rr:{{{name}}}:")
+        assert caught.key.startswith(f"rr:{{{name}}}:")
         make_buffer(capacity=10, fresh=True).add(small.one(1))
