@@ -92,6 +92,7 @@ def test_one_call_evicts_20000(real_server, make_buffer, pinger, kind):
     assert buffer.doctor().ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_draws_through_many_holes(real_server, make_buffer, pinger, seed, kind):
     """A buffer of which 60 of 100 records were removed, at random: a full draw takes no longer than promised."""
@@ -105,6 +106,7 @@ def test_draws_through_many_holes(real_server, make_buffer, pinger, seed, kind):
     assert buffer.doctor().ok
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "n"), [(250, 20_000), (1_000, 16_000), (7_000, 2_300)], ids=["1 KB", "4 KB", "28 KB"])
 @pytest.mark.parametrize("consume", [None, 1], ids=["ring", "queue"])
 def test_steps_of_64_mebibytes(real_server, make_buffer, pinger, consume, width, n):
@@ -136,6 +138,7 @@ def test_a_large_buffer_goes_on_after_it_was_emptied(server, make_buffer, consum
     assert numbers(buffer.sample(1)) == [7]
 
 
+@pytest.mark.slow
 def test_emptying_and_deleting_a_large_buffer(real_server, make_buffer, pinger):
     """What is freed is freed piece by piece, or behind the server's back."""
     buffer = make_buffer(capacity=400_000)
