@@ -7,11 +7,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: help demo test slow lint types wheel bench clean $(VENV)
+.PHONY: help demo test slow soak lint types wheel bench clean $(VENV)
 .DELETE_ON_ERROR:
 
 help:
-	@echo 'make demo | test | slow | lint | types | wheel | bench | clean'
+	@echo 'make demo | test | slow | soak | lint | types | wheel | bench | clean'
 
 $(VENV): $(VENV)/.installed
 
@@ -33,6 +33,9 @@ test: $(VENV)
 
 slow: $(VENV)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow $(ARGS)
+
+soak: $(VENV)
+	REDIS_REPLAY_SOAK=2000000 $(BIN)/python -m pytest -n 2 -m slow tests/limits/test_soak.py $(ARGS)
 
 lint: $(VENV)
 	$(BIN)/ruff check .

@@ -3,9 +3,12 @@
 -- ARGV[1]  epoch         text   of the buffer, when the caller opened it
 -- Returns  each after a -
 --   OK name value…                    counters; xlen, last_id, and the size of each side key
+--   DAMAGED key found expected        the settings or the counters are missing
 --   GONE                              another epoch
--- @include keys
-if redis.call('HGET', config, 'epoch') ~= ARGV[1] then return {'GONE', '-'} end
+-- @include missing
+local there = redis.call('HGET', config, 'epoch')
+if there ~= ARGV[1] then return not there and missing_config() or {'GONE', '-'} end
+if redis.call('EXISTS', counters) == 0 then return missing(counters, 'the hash of counters') end
 local out = redis.call('HGETALL', counters)
 table.insert(out, 1, 'OK')
 table.insert(out, 2, '-')
@@ -24,6 +27,7 @@ fact('parting_size', redis.call('SCARD', parting))
 fact('held', redis.call('HLEN', held))
 fact('leases', redis.call('ZCARD', leases))
 fact('leased_size', redis.call('HLEN', leased))
+fact('holds', redis.call('ZCARD', holds))
 fact('lanes', redis.call('ZCARD', lanes))
 fact('requests', redis.call('HLEN', requests))
 fact('waiters', redis.call('ZCARD', waiters))

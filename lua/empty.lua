@@ -12,12 +12,13 @@
 -- Writes   every key but config, lanes, requests, waiters, waiting
 -- Publishes  wake, standby to waiters
 -- @include request
+-- @include clear
 local again, became, time = accept(false, false)
 if again then return again end
 commit() -- what settling the lane's open number had changed
 local reset = ARGV[5] == '1'
 local gone = count('sampleable_size') + count('leased')
-redis.call('XTRIM', records, 'MAXLEN', 0)
+clear_records()
 redis.call('UNLINK', order, holes, uses, parting, held, holds, leases, leased)
 for _, name in ipairs({'sampleable_size', 'storage_size', 'leased', 'parting'}) do set_count(name, 0) end
 set_count('first', count('last') + 1)

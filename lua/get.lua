@@ -1,7 +1,7 @@
 -- get: the bytes of records by index.
 -- KEYS     the list of include/keys.lua
 -- ARGV[1]  epoch         text   of the buffer, when the caller opened it
--- ARGV[2..]  index       int    1 to 20,000 of them
+-- ARGV[2..]  index       int    1 to 4,096 of them
 -- Returns  each after a -
 --   OK schema_hash payload…           a payload or false for each index, for the first ones that make 8 MiB together
 --   DAMAGED key found expected        the stream of records is missing

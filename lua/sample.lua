@@ -32,11 +32,12 @@
 local batch_size, min_items, wait, keep_place = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == '1', ARGV[8] == '1'
 local poll_us, shutdowns, channel, lease_us = tonumber(ARGV[9]), tonumber(ARGV[10]), ARGV[11], tonumber(ARGV[12])
 local MAX_BATCH = 67108864 -- 64 MiB
-local SMALL = 4096 -- bytes; above it a payload costs less by XRANGE than through Lua (docs/benchmarks.md)
+local SMALL, SMALL_BATCH = 4096, 4194304 -- bytes; above them payloads cost less by XRANGE (docs/benchmarks.md)
 seed_from(ARGV, 13)
 
 local function is_small()
-  return tonumber(settings.record_bytes) <= SMALL
+  local bytes = tonumber(settings.record_bytes)
+  return bytes <= SMALL and batch_size * bytes <= SMALL_BATCH
 end
 
 local function answer(became, indices, live, last, lease, counts, payloads)

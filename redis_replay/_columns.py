@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from redis_replay import _tensors as tensors
-from redis_replay._schema import MAX_DEPTH, Leaf, leaf, numpy_name, path_text, too_wide
+from redis_replay._schema import MAX_DEPTH, MAX_STEP, Leaf, leaf, numpy_name, path_text, too_wide
 from redis_replay.exceptions import ArgumentError, ArgumentTypeError, LeafTypeError, SchemaError
 
 Path = tuple[str, ...]
@@ -87,8 +87,10 @@ def leaf_of(value: Any, path: Path) -> Leaf:
 
 def _numpy_leaf(dtype: "np.dtype[Any]", shape: tuple[int, ...], path: Path) -> Leaf:
     name = numpy_name(dtype)
-    if name is None or too_wide(shape):
+    if name is None:
         raise _refused(path, f"numpy {dtype} {shape}")
+    if too_wide(shape):
+        raise _too_wide(path, f"numpy {dtype} {shape}")
     return leaf(path, "numpy", name, shape)
 
 
@@ -98,13 +100,17 @@ def _torch_leaf(tensor: Any, lead: int, path: Path) -> Leaf:
         raise _refused(path, reason)
     shape = tuple(tensor.shape)[lead:]
     if too_wide(shape):
-        raise _refused(path, f"torch {tensors.dtype_name(tensor.dtype)} {shape}")
+        raise _too_wide(path, f"torch {tensors.dtype_name(tensor.dtype)} {shape}")
     return leaf(path, "torch", tensors.dtype_name(tensor.dtype), shape)
 
 
 def _refused(path: Path, found: str) -> SchemaError:
     allowed = "an array, a dense tensor, a Python scalar, str, bytes, None, or a list or tuple of plain values"
     return LeafTypeError(path=path_text(path), expected=allowed, found=found)
+
+
+def _too_wide(path: Path, found: str) -> SchemaError:
+    return LeafTypeError(path=path_text(path), expected=f"a record of at most {MAX_STEP:,} bytes", found=found)
 
 
 def _value_words(value: Any) -> str:

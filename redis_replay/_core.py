@@ -57,6 +57,7 @@ class Lane:
     registered: bool = False
     resent: bool = False  # a copy of a request may be under way still
     question: Question | None = None  # while there is one, no other request goes over the lane
+    heavy: bool = False  # it holds so many records that settling them takes a script of its own
 
     def next_number(self) -> int:
         """The number of the next request."""
@@ -113,6 +114,7 @@ class Core:
         self.leases = Leases()
         self.schema: Schema | None = None
         self.record_bytes = 0
+        self.bulk_limit: int | None = None  # bytes of one value, where the server tells
 
     def configure(self, config: dict[str, str]) -> None:
         """Takes over what `open` answered."""
@@ -128,7 +130,7 @@ class Core:
 
     def identity(self) -> dict[str, Any]:
         """What another handle on the same buffer starts from. Holds no data."""
-        names = ("epoch", "capacity", "sampler", "consume", "lease", "schema", "record_bytes")
+        names = ("epoch", "capacity", "sampler", "consume", "lease", "schema", "record_bytes", "bulk_limit")
         return {name: getattr(self, name) for name in names}
 
     def identify(self, identity: dict[str, Any]) -> None:

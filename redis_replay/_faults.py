@@ -90,7 +90,7 @@ class Translator:
             return ScriptMissingError(text)
         if text.startswith(_LATER):
             return self.not_now(verb, text)
-        if text.startswith("OOM") or "maxmemory" in text:
+        if text.startswith("OOM") or "> 'maxmemory'" in text:
             return e.OutOfMemoryError(name=self.name, reason=text)
         if "WRONGTYPE" in text:
             return e.BufferDamagedError(

@@ -10,9 +10,11 @@ from redis_replay import _requests as rq
 from redis_replay import _rights as rights
 from redis_replay import _scripts as scripts
 from redis_replay._core import CALL_SECONDS, LOG_SECONDS, Core, Lane, log
+from redis_replay._server_facts import QUESTIONS, ServerFacts
 from redis_replay._steps import EVENTS, Listen, Pause, Step
 from redis_replay._types import Finding, Reply, Report
 from redis_replay.exceptions import (
+    BufferDamagedError,
     BufferNotFoundError,
     ConfigMismatchError,
     ConnectionLostError,
@@ -39,7 +41,7 @@ def open_buffer(core: Core, mode: str, options: Options, timeout: float = OPEN_S
         BufferNotFoundError, ConfigMismatchError, FormatError, BufferDamagedError, ServerTooOldError, ConnectionLostError.
     """
     until = core.clock() + timeout
-    yield from _probe(core, until)
+    server = yield from _probe(core, until)
     if core.lacks is not None and mode != "attach":
         raise core.lacks
     core.epoch = secrets.token_hex(8)
@@ -51,17 +53,20 @@ def open_buffer(core: Core, mode: str, options: Options, timeout: float = OPEN_S
     if reply.word == "FORMAT":
         raise FormatError(name=core.name, found=texts[0], supported=FORMAT)
     core.configure(dict(zip(texts[::2], texts[1::2], strict=True)))
+    core.bulk_limit = server.bulk_limit
+    server.tell(core)
 
 
-def _probe(core: Core, until: float) -> Generator[Step, Any, None]:
-    """Finds out by trying whether the server can give stream ids as we need them, and what the user may do. Creates nothing.
+def _probe(core: Core, until: float) -> Generator[Step, Any, ServerFacts]:
+    """Finds out by trying whether the server can give stream ids as we need them, and what the user may do; and asks what it
+    is set to. Creates nothing.
 
     Raises:
         ServerTooOldError; NoPermissionError: the user may not even read.
     """
     adds = b"XADD", core.keys.key("none").encode(), b"NOMKSTREAM", b"0-*", b"d", b""
     # Without a MULTI, what follows would be run. DISCARD has nothing to do here, but a refusal comes before that.
-    step = rq.commands(adds, (b"MULTI",), (b"EXEC",), (b"DISCARD",))
+    step = rq.commands(adds, (b"MULTI",), (b"EXEC",), (b"DISCARD",), *QUESTIONS)
     added, *control = yield from rq.deliver_once(core, step, until)
     if isinstance(added, Exception) and not isinstance(added, (OutOfMemoryError, NoPermissionError)):
         if isinstance(added, ServerRefusedError) and ("ID" in added.reason or "arguments" in added.reason):
@@ -72,6 +77,7 @@ def _probe(core: Core, until: float) -> Generator[Step, Any, None]:
     replies = yield from rq.deliver_once(core, rq.commands((b"MULTI",), *reads, *writes, (b"DISCARD",)), until)
     _raise_lacks(replies[1 : 1 + len(reads)])
     core.lacks = _lacks([control[1], *replies])
+    return ServerFacts.of(control[3:])
 
 
 def _lacks(replies: list[Any]) -> NoPermissionError | None:
@@ -143,7 +149,10 @@ def settle(core: Core, lane: Lane, *, forget: bool, until: float | None = None) 
 
 def examine(core: Core) -> Generator[Step, Any, Report]:
     """The invariants I1 to I5 of docs/architecture.md, the totals at one moment, then each side key by pages."""
-    facts = yield from read.facts(core)
+    try:
+        facts = yield from read.facts(core)
+    except BufferDamagedError as damage:
+        return Report((Finding("I3", damage.key, damage.expected, damage.found),))
     findings = list(_judge(core, facts))
     checked = {"records": int(facts["xlen"])}
     for what in ("order", "uses", "parting", "held", "holes", "leased"):
@@ -158,7 +167,7 @@ def _judge(core: Core, facts: dict[str, str]) -> Generator[Finding, None, None]:
     live, stored = n["sampleable_size"] + n["hidden"] + n["leased"], n["storage_size"]
     counters, records = core.keys.key("counters"), core.keys.key("records")
     last_id = int(facts.get("last_id", "0-0").split("-")[1])
-    rules = [
+    rules: list[tuple[str, str, str, int, int]] = [
         ("I1", records, "entries", stored, n["xlen"]),
         ("I1", core.keys.key("inbox"), "keys", 0, n["inbox"]),
         ("I1", counters, "storage_size = live + hidden + leased + parting", live + n["parting"], stored),
@@ -166,6 +175,7 @@ def _judge(core: Core, facts: dict[str, str]) -> Generator[Finding, None, None]:
          live + n["consumed"] + n["evicted"] + n["removed"], n["write_count"]),
         ("I3", core.keys.key("parting"), "entries", n["parting"], n["parting_size"]),
         ("I3", core.keys.key("leased"), "entries", n["leases"], n["leased_size"]),
+        ("I3", core.keys.key("holds" if n["held"] else "held"), "there as its other half is", n["held"] > 0, n["holds"] > 0),
         ("I3", core.keys.key("waiting"), "entries", n["waiters"], n["waiting"]),
         ("I3", core.keys.key("requests"), "entries", n["lanes"], n["requests"]),
         ("I4", records, "the last id", n["last"], last_id),

@@ -10,10 +10,10 @@ from redis_replay._core import Core
 from redis_replay._schema import Schema
 from redis_replay._steps import Step
 from redis_replay.exceptions import BufferGoneError
-from redis_replay.samplers import MAX_ENDS
 
 PAGE_BYTES = 8 * 2**20
 PAGE_RECORDS = 1000
+GET_RECORDS = 4096  # of one script: the server answers nobody else meanwhile
 
 
 def stored_schema(core: Core, expected_hash: str | None = None) -> Generator[Step, Any, Schema]:
@@ -52,7 +52,7 @@ def get(core: Core, indices: list[int]) -> Generator[Step, Any, list[bytes | Non
     """The payloads of records by index; None where there is no record. The script answers for as many as are not too much."""
     out: list[bytes | None] = []
     while len(out) < len(indices):
-        reply = yield from rq.ask(core, scripts.get(index=indices[len(out) : len(out) + MAX_ENDS]))
+        reply = yield from rq.ask(core, scripts.get(index=indices[len(out) : len(out) + GET_RECORDS]))
         if any(payload is not None for payload in reply.data[1:]):
             yield from stored_schema(core, reply.data[0].decode())
         out += reply.data[1:]

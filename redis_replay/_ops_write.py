@@ -12,27 +12,29 @@ from redis_replay import _scripts as scripts
 from redis_replay._core import CALL_SECONDS, Core, Lane
 from redis_replay._encode import Rows
 from redis_replay._ops_read import stored_schema
-from redis_replay._schema import check
+from redis_replay._schema import MAX_STEP, check
 from redis_replay._steps import Pipe, Step
 from redis_replay._types import Reply
 from redis_replay.exceptions import ArgumentError, BufferDamagedError, ReplayError
 from redis_replay.samplers import MAX_ENDS
 
-STEP_BYTES = 64 * 2**20  # of one step
-SMALL = 4096  # bytes: above it a payload goes in as a native XADD (docs/benchmarks.md)
+STEP_BYTES = MAX_STEP
+SMALL, SMALL_STEP = (
+    4096,
+    4 * 2**20,
+)  # bytes of a record, of a step: above, native XADDs cost less (docs/benchmarks.md, limits.md)
 
 
 def write(core: Core, lane: Lane, rows: Rows) -> Generator[Step, Any, NDArray[np.int64]]:
     """Writes all of `rows`, cut into steps in order. Gives their indices, int64 (n,).
 
     Raises:
-        ArgumentError: a record is empty, or above the limit of one step.
+        ArgumentError: a record is empty, or above the limit of one step or of the server.
         whatever refuses a step; its attribute `done` says how many records were written before it.
     """
     if rows.schema.leaves[0].path == ():
         raise ArgumentError(name="record", allowed="a dict with at least one leaf", found={})
-    if rows.largest > STEP_BYTES:
-        raise ArgumentError(name="record", allowed=f"at most {STEP_BYTES:,} bytes", found=rows.largest)
+    _check_size(core, rows.largest)
     out: list[NDArray[np.int64]] = []
     done = 0
     for low, high in _cut(rows):
@@ -44,6 +46,15 @@ def write(core: Core, lane: Lane, rows: Rows) -> Generator[Step, Any, NDArray[np
         out.append(np.arange(first, last + 1, dtype=np.int64))
         done = high
     return out[0] if len(out) == 1 else np.concatenate(out)
+
+
+def _check_size(core: Core, size: int) -> None:
+    """Before anything is sent: a server closes the connection on a longer value than it takes."""
+    if size > STEP_BYTES:
+        raise ArgumentError(name="record", allowed=f"at most {STEP_BYTES:,} bytes, the limit of one step", found=size)
+    if core.bulk_limit is not None and size > core.bulk_limit:
+        limit = f"at most {core.bulk_limit:,} bytes, the server's proto-max-bulk-len"
+        raise ArgumentError(name="record", allowed=limit, found=size)
 
 
 def _cut(rows: Rows) -> Iterator[tuple[int, int]]:
@@ -61,7 +72,7 @@ def _cut(rows: Rows) -> Iterator[tuple[int, int]]:
 
 def _write_step(core: Core, lane: Lane, rows: Rows, low: int, high: int) -> Generator[Step, Any, tuple[int, int]]:
     """One step, all of it or nothing. Sends the schema's text only where none is stored yet."""
-    send = _add if rows.largest <= SMALL else _gate
+    send = _add if rows.largest <= SMALL and (high - low) * rows.largest <= SMALL_STEP else _gate
     text = ""
     while True:
         reply = yield from send(core, lane, rows, low, high, text)

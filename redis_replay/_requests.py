@@ -19,6 +19,7 @@ Take = Callable[[Any], Any]  # what to make of a reply
 Stop = Callable[[], bool]  # whether a call that is not answered shall give up
 UNKEPT = (b"GONE", b"DAMAGED", b"FORGOTTEN", b"STALE")  # answers that the server does not keep with the lane's number
 STOP_SECONDS = 1.0  # between two looks at it
+HEAVY = 4096  # records of a batch: above, what was held ends by a script of its own, so that no script takes long
 FIRST_BACKOFF, LAST_BACKOFF = 0.01, 0.5  # seconds between tries; the real one is jittered
 
 
@@ -148,12 +149,12 @@ def prepare(core: Core, lane: Lane, until: float, stop: Stop | None = None) -> G
         lane.question = None
         lane.answered()
         lane.registered = lane.registered and not question.forgotten
-    if lane.registered:
+    if lane.registered and not lane.heavy:
         return
     reply = yield from _request(core, lane, scripts.settle(forget=False), until, writes=False, stop=stop)
     if reply.word != "OK":
         raise refused(core, "settle", reply)
-    lane.registered = True
+    lane.registered, lane.heavy = True, False
 
 
 def learn(core: Core, question: Question, until: float, stop: Stop | None = None) -> Generator[Step, Any, None]:
@@ -195,6 +196,7 @@ def request(
     while True:
         yield from prepare(core, lane, until, stop)
         reply = yield from _request(core, lane, script, until, writes=writes, stop=stop)
+        lane.heavy = script.verb == "sample" and reply.word == "OK" and int(reply.data[0]) > HEAVY
         if reply.word != "FORGOTTEN":
             return reply
         lane.registered = False

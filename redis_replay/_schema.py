@@ -35,6 +35,7 @@ from redis_replay.exceptions import RecordDecodeError, SchemaError
 MAX_DEPTH = 64  # nested dicts, and nested lists in an object leaf: far below Python's recursion limit
 MAX_DIMS = 31  # numpy 1 has 32 dimensions, and a batch needs one of them
 MAX_RECORD = 512 * 1024 * 1024  # Redis' own limit for one string (proto-max-bulk-len)
+MAX_STEP = 64 * 2**20  # bytes that one step of a write takes, and so a record; checked where it is sent
 MAX_TEXT = 1024 * 1024
 
 LARGE = 4096  # from here on a pass over the bytes costs more than a step of Python, so large leaves lie apart
@@ -210,7 +211,7 @@ def build(root: str, leaves: tuple[Leaf, ...]) -> Schema:
 
 def too_large(size: int) -> SchemaError:
     """The error for a record of `size` bytes."""
-    return SchemaError(path=path_text(()), expected=f"at most {MAX_RECORD} bytes", found=f"{size} bytes")
+    return SchemaError(path=path_text(()), expected=f"at most {MAX_STEP:,} bytes", found=f"{size} bytes")
 
 
 def _order(x: Leaf) -> tuple[tuple[str, ...], str]:

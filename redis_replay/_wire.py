@@ -86,8 +86,21 @@ class SocketWire:
 
     def _send(self, packed: Iterable[bytes], timeout: float) -> None:
         self._socket.settimeout(timeout)
-        for piece in packed:
-            self._socket.sendall(piece)
+        try:
+            for piece in packed:
+                self._socket.sendall(piece)
+        except (BrokenPipeError, ConnectionResetError):
+            self._raise_last_words()
+            raise
+
+    def _raise_last_words(self) -> None:
+        """A server that closes the connection on what it will not take says why: that tells more than a broken pipe."""
+        for _ in range(2):  # the first look may find the reset itself
+            with suppress(OSError, RedisConnectionError):
+                self._fill()
+        while (reply := self._reader.gets()) is not False:
+            if isinstance(reply, ResponseError):
+                raise reply
 
     def _fill(self) -> None:
         got = self._socket.recv_into(self._buffer)

@@ -1,26 +1,35 @@
 -- fetch: the bytes of records.
 -- @include state
 
--- Whether indices look like one piece of the stream, in its order, as an end of a queue is.
-local function is_run(indices)
+-- 1 or -1 where indices rise or fall without a break of more than half, as those at an end of a queue do; else nil.
+local function direction(indices)
   local n = #indices
-  return n > 1 and indices[n] - indices[1] == n - 1 and indices[2] - indices[1] == 1
+  local step = n > 1 and (tonumber(indices[n]) > tonumber(indices[1]) and 1 or -1)
+  if not step or (indices[n] - indices[1]) * step >= 2 * n then return nil end
+  for i = 2, n do
+    if (indices[i] - indices[i - 1]) * step <= 0 then return nil end
+  end
+  return step
 end
 
--- By one XRANGE; nil if they are no run after all.
-local function fetch_run(indices)
-  local out, found = {}, redis.call('XRANGE', records, '0-' .. indices[1], '0-' .. indices[#indices])
-  for i, entry in ipairs(found) do
-    if entry[1] ~= '0-' .. (indices[i] or '') then return nil end
-    out[i] = entry[2][2]
+-- By one XRANGE over all between; nil where an entry is missing.
+local function fetch_range(indices, step)
+  local out, next_id = {}, '0-' .. indices[1]
+  local command = step > 0 and 'XRANGE' or 'XREVRANGE'
+  for _, entry in ipairs(redis.call(command, records, next_id, '0-' .. indices[#indices])) do
+    if entry[1] == next_id then
+      out[#out + 1] = entry[2][2]
+      next_id = '0-' .. (indices[#out + 1] or '')
+    end
   end
-  return #found == #indices and out or nil
+  return #out == #indices and out or nil
 end
 
 -- The payloads in the order of `indices`; or nil and the first index that has no entry.
 local function fetch(indices)
-  local run = is_run(indices) and fetch_run(indices)
-  if run then return run end
+  local step = direction(indices)
+  local range = step and fetch_range(indices, step)
+  if range then return range end
   local out, call = {}, redis.call
   for i, index in ipairs(indices) do
     local id = '0-' .. index

@@ -1,11 +1,21 @@
 -- hold: what a draw took or still has to fetch keeps its bytes until the lane's next request, or for 60 s.
--- @include state
+-- @include live
 local HOLD_US = 60 * 1000000
+
+-- Entries go one by one, which is slow; at once where they are known to be the oldest: no more stay than are live above.
+local function delete_stored(indices)
+  local top = 0
+  for _, index in ipairs(indices) do top = math.max(top, tonumber(index)) end
+  if #indices > 1 and live_above(top) == count('storage_size') - #indices then
+    return redis.call('XTRIM', records, 'MINID', '0-' .. int(top + 1))
+  end
+  return delete_entries(indices)
+end
 
 -- A record's bytes and its uses go together.
 local function forget(indices)
   if settings.consume and settings.consume > 1 then call_many('HDEL', uses, indices) end
-  bump('storage_size', -delete_entries(indices))
+  bump('storage_size', -delete_stored(indices))
 end
 
 -- The bytes of records that have left go at once, or when the last hold on them ends (parting).

@@ -3,27 +3,66 @@
 --   a range (any other): first..last without `holes`, so that a ring needs no index at all.
 -- @include state
 
--- The live index of rank r (0 is the oldest). Bisection: the smallest x with r + 1 live indices up to it.
-local function live_at(r)
-  if settings.consume then return redis.call('ZRANGE', order, r, r)[1] end
-  local first = int(count('first'))
-  local low = first + r
-  local high = low + redis.call('ZCARD', holes)
-  while low < high do
-    local middle = low + math.floor((high - low) / 2) -- low + high may pass 2^53
-    local live = middle - first + 1 - redis.call('ZCOUNT', holes, first, int(middle))
-    if live >= r + 1 then high = middle else low = middle + 1 end
+-- Ranks[i..j], ascending and different, all lie in low..high, with `before` live indices below and `gaps` holes inside:
+-- their indices go into `found`. Parts without a hole are plain, those with few are walked, others are halved. A rank
+-- costs one to four looks at the server, whatever the size.
+local function resolve(found, ranks, i, j, low, high, before, gaps)
+  if i > j then return end
+  if gaps <= 8 * (j - i + 1) and gaps < 1000 then
+    local taken = gaps > 0 and redis.call('ZRANGEBYSCORE', holes, int(low), int(high)) or {}
+    local at, hole = low - before, 1
+    for k = i, j do
+      while taken[hole] and tonumber(taken[hole]) <= at + ranks[k] do at, hole = at + 1, hole + 1 end
+      found[ranks[k]] = int(at + ranks[k])
+    end
+    return
   end
-  return int(low)
+  local middle = low + math.floor((high - low) / 2) -- low + high may pass 2^53
+  local left = redis.call('ZCOUNT', holes, int(low), int(middle))
+  local upto = before + middle - low + 1 - left
+  local a, b = i, j + 1 -- the first rank of the right half
+  while a < b do
+    local c = math.floor((a + b) / 2)
+    if ranks[c] < upto then a = c + 1 else b = c end
+  end
+  resolve(found, ranks, i, a - 1, low, middle, before, left)
+  resolve(found, ranks, a, j, middle + 1, high, upto, gaps - left)
 end
 
--- The live indices of many ranks. A range without holes, the common case, needs no look at the server for each.
+local function sorted(ranks)
+  local out, different = {}, {}
+  for i, r in ipairs(ranks) do out[i] = r end
+  table.sort(out)
+  for _, r in ipairs(out) do
+    if r ~= different[#different] then different[#different + 1] = r end
+  end
+  return different
+end
+
+-- The live indices of many ranks (0 is the oldest). A range without holes, the common case, needs no look at the server.
 local function live_of(ranks)
-  local out = {}
+  local out, found, first = {}, {}, count('first')
   local plain = not settings.consume and redis.call('EXISTS', holes) == 0
-  local first = count('first')
-  for i, r in ipairs(ranks) do out[i] = plain and int(first + r) or live_at(r) end
+  if not plain and not settings.consume then
+    local gaps = count('last') - first + 1 - count('sampleable_size')
+    local wanted = sorted(ranks)
+    resolve(found, wanted, 1, #wanted, first, count('last'), 0, gaps)
+  end
+  for i, r in ipairs(ranks) do
+    out[i] = plain and int(first + r) or found[r] or redis.call('ZRANGE', order, r, r)[1]
+  end
   return out
+end
+
+local function live_at(r)
+  return live_of({r})[1]
+end
+
+-- How many live indices are above `index`.
+local function live_above(index)
+  if settings.consume then return redis.call('ZCOUNT', order, '(' .. int(index), '+inf') end
+  local low = math.max(index, count('first') - 1)
+  return count('last') - low - redis.call('ZCOUNT', holes, '(' .. int(low), '+inf')
 end
 
 -- n live indices from the oldest (step 1) or from the newest (step -1).
@@ -63,21 +102,4 @@ local function unlive(indices)
   for i, index in ipairs(indices) do members[2 * i - 1], members[2 * i] = index, index end
   call_many('ZADD', holes, members)
   advance_first(count('first'))
-end
-
--- Puts indices of a buffer that consumes back into the live set, each in its place. Those that eviction has passed count
--- as evicted instead: they are given back, since their bytes are to go.
-local function enlive(indices)
-  local members, passed = {}, {}
-  for _, index in ipairs(indices) do
-    if tonumber(index) < count('first') then
-      passed[#passed + 1] = index
-    else
-      members[#members + 1], members[#members + 2] = index, index
-    end
-  end
-  call_many('ZADD', order, members)
-  bump('sampleable_size', #members / 2)
-  bump('evicted', #passed)
-  return passed
 end

@@ -1,6 +1,7 @@
 -- state: the buffer's settings and counters, read once at the start of a script; what changes is written by `commit`.
 -- @include keys
 -- @include chunks
+-- @include missing
 local settings, loaded, deltas = {}, {}, {}
 local SETTINGS = {'epoch', 'state', 'capacity', 'sampler', 'consume_after_n_samples', 'shutdowns', 'drained',
   'schema_hash', 'record_bytes'}
@@ -66,24 +67,51 @@ end
 -- write makes room for them.
 local function mend()
   redis.call('RENAME', inbox, records)
-  append(#redis.call('XRANGE', records, '(0-' .. int(count('last')), '+'))
+  local newest = redis.call('XREVRANGE', records, '+', '(0-' .. int(count('last')), 'COUNT', 1)[1]
+  if newest then append(tonumber(newest[1]:sub(3)) - count('last')) end
   commit()
+end
+
+-- Side keys whose loss nothing makes good, by what the counters say of them. The others hold calls that are under way, and
+-- come again with those. One to three looks, whatever the size.
+local function incomplete()
+  local live = count('sampleable_size')
+  if settings.consume then
+    local n = redis.call('ZCARD', order)
+    if n ~= live then return wrong_size(order, n, live) end
+  else
+    local first, gaps = count('first'), count('last') - count('first') + 1 - live
+    local n = gaps ~= 0 and redis.call('ZCOUNT', holes, int(first), '+inf') or 0
+    if n ~= gaps then return wrong_size(holes, n, gaps) end
+  end
+  local n = redis.call('SCARD', parting)
+  if n ~= count('parting') then return wrong_size(parting, n, count('parting')) end
+  if count('leased') > 0 and redis.call('EXISTS', leases, leased) < 2 then
+    return missing(redis.call('EXISTS', leases) == 0 and leases or leased, 'what is lent')
+  end
+  if redis.call('EXISTS', held, holds) == 1 then
+    return redis.call('EXISTS', held) == 0 and missing(held, 'what ' .. holds .. ' holds')
+      or missing(holds, 'who holds ' .. held)
+  end
+  return nil
 end
 
 -- Reads settings and counters. Another epoch means that the buffer was deleted (and created anew) since the caller opened it.
 local function enter(epoch, inside_gate)
   local values = redis.call('HMGET', config, unpack(SETTINGS))
   for i, name in ipairs(SETTINGS) do settings[name] = values[i] end
-  if settings.epoch ~= epoch then return {'GONE', '-'} end
+  if settings.epoch ~= epoch then return not settings.epoch and missing_config() or {'GONE', '-'} end
   settings.capacity = tonumber(settings.capacity)
   settings.consume = tonumber(settings.consume_after_n_samples)
   values = redis.call('HMGET', counters, unpack(COUNTERS))
-  if not values[1] then return {'DAMAGED', '-', counters, 'is missing', 'the hash of counters'} end
+  if not values[1] then return missing(counters, 'the hash of counters') end
   for i, value in ipairs(values) do
     if i <= TOTALS then loaded[COUNTERS[i]] = tonumber(value or 0) else settings[COUNTERS[i]] = value or '0' end
   end
-  if inside_gate or redis.call('EXISTS', records) == 1 then return nil end
-  if redis.call('EXISTS', inbox) == 0 then return {'DAMAGED', '-', records, 'is missing', 'the stream of records'} end
-  mend()
-  return nil
+  if inside_gate then return nil end
+  if redis.call('EXISTS', records) == 0 then
+    if redis.call('EXISTS', inbox) == 0 then return missing(records, 'the stream of records') end
+    mend()
+  end
+  return incomplete()
 end

@@ -12,6 +12,7 @@ from tests._contract import LARGE, SMALL, Records, about, nothing_changes
 
 ANSWERS = {"OK", "OPEN", "READY", "REWOUND"}
 NUMBERED = ("add", "gate", "sample", "ack", "release", "remove", "empty", "shutdown", "reopen", "wait", "settle", "resolve")
+KNOWING = ("get", "page", "stats", "renew", "greet", "doctor")
 PLAIN = ("get", "page", "stats", "doctor", "audit", "renew", "greet", "delete")
 
 
@@ -71,6 +72,10 @@ def lose_stream(scene):
 
 def lose_counters(scene):
     scene.client.delete(scene.key("counters"))
+
+
+def lose_config(scene):
+    scene.client.delete(scene.key("config"))
 
 
 def add_foreign(scene):
@@ -142,7 +147,9 @@ CASES = {
     **for_each(NUMBERED, "DAMAGED", lose_stream, lambda s, verb: numbered(s.raw, verb)),
     **for_each(NUMBERED, "DAMAGED", lose_counters, lambda s, verb: numbered(s.raw, verb)),
     **for_each(("get", "page", "stats", "renew", "greet"), "DAMAGED", lose_stream, lambda s, verb: plain(s.raw, verb)),
-    **for_each(("get", "page", "stats", "renew", "greet"), "DAMAGED", lose_counters, lambda s, verb: plain(s.raw, verb)),
+    **for_each(KNOWING, "DAMAGED", lose_counters, lambda s, verb: plain(s.raw, verb)),
+    **for_each(NUMBERED, "DAMAGED", lose_config, lambda s, verb: numbered(s.raw, verb)),
+    **for_each(KNOWING, "DAMAGED", lose_config, lambda s, verb: plain(s.raw, verb)),
     **for_each(("add", "gate"), "DAMAGED", add_foreign, lambda s, verb: numbered(s.raw, verb)),
     **for_each(("sample",), "DAMAGED", lose_entry, lambda s, verb: numbered(s.raw, verb)),
     **for_each(("add", "gate", "sample", "wait"), "SHUT", shut, lambda s, verb: numbered(s.raw, verb)),

@@ -70,7 +70,7 @@ LAYERS = [
     {"_encode", "_decode", "_scripts", "_address", "_rights"},
     {"_core", "_steps"},
     {"_requests", "_burst", "_faults"},
-    {"_ops_read", "_ops_lease"},
+    {"_ops_read", "_ops_lease", "_server_facts"},
     {"_ops_write", "_ops_sample", "_ops_admin", "_wire", "_greet"},
     {"_connection", "_resolve"},
     {"_wakeup", "_handle", "_renewal"},
