@@ -9,7 +9,7 @@ import pytest
 
 from redis_replay import samplers
 from redis_replay.exceptions import ReplayTimeoutError
-from tests._interrupts import At
+from tests._interrupts import At, Interrupt
 from tests._proxy import Proxy
 from tests._waiting import Running, blocked, record, records, tags
 
@@ -104,6 +104,71 @@ def test_others_are_woken_after_an_interrupt(real_server, make_buffer, seed):
         if other.how(timeout=40) != [tag] or other.ended_at - written_at > 2:
             late.append(at.raised)
     assert late == []
+
+
+def once(owner, name):
+    """Has a method of `owner` interrupted at its beginning, the first time that it is called."""
+    real = getattr(owner, name)
+
+    def raises(*_):
+        setattr(owner, name, real)
+        raise Interrupt
+
+    setattr(owner, name, raises)
+
+
+@pytest.fixture
+def waited(make_buffer):
+    """A handle that has waited once, and drawn record 0, and one that only writes."""
+    buffer, writer = make_buffer(poll_interval=30, **QUEUE), make_buffer(**QUEUE)
+    buffer.wait_until_sampleable(1, timeout=0.05)
+    writer.add(record(0))
+    assert tags(buffer.sample(1)) == [0]
+    return buffer, writer
+
+
+def test_interrupt_before_the_request_undoes_nothing(real_server, waited):
+    """A wait that is interrupted before it asks for anything leaves what the call before it was given."""
+    buffer, writer = waited
+    once(buffer._now.listener, "open")
+    with pytest.raises(Interrupt):
+        buffer.sample(1, wait=True)
+    assert (writer.sampleable_size, writer.stats()["consumed"]) == (0, 1)
+
+
+def test_reader_interrupted_as_it_stops_is_replaced(real_server, waited):
+    """Where the call that reads for all is interrupted as it stops reading, another thread reads on."""
+    buffer, writer = waited
+    once(buffer._now.listener, "_stop_reading")
+    with pytest.raises(Interrupt):
+        buffer.sample(1, wait=True)
+    other = Running(buffer.sample, 1, wait=True)
+    blocked(writer)
+    writer.add(record(1))
+    assert other.how(timeout=3) == [1]
+
+
+def test_notice_that_was_half_read_spoils_no_other(real_server, waited, caplog):
+    """An interrupt between two parts of a notice costs that subscription: the next notice is read from its beginning."""
+    buffer, writer = waited
+    wire = buffer._now.listener._pubsub
+
+    class HalfReader:
+        feed = staticmethod(lambda data, start, n: wire_reader.feed(data, start, n // 2))
+
+    wire_reader, wire._reader = wire._reader, HalfReader
+    HalfReader.gets = staticmethod(wire_reader.gets)
+    once(wire._pulse, "beat")
+    call = Running(buffer.sample, 1, wait=True)
+    blocked(writer)
+    writer.add(record(1))
+    assert call.how() == Interrupt
+    assert tags(writer.sample(1)) == [1]
+    call = Running(buffer.sample, 1, wait=True)
+    blocked(writer)
+    writer.add(record(2))
+    assert (call.how(timeout=3), buffer._now.listener._pubsub is wire) == ([2], False)
+    assert [r.getMessage() for r in caplog.records if r.name == "redis_replay"] == []
 
 
 # Signals

@@ -93,6 +93,19 @@ def test_outage_is_told_once_however_many_try(proxy, real_server, writer, handle
     assert (told, tries < 200, told_once(caplog)) == (1, True, True)
 
 
+def test_what_an_outage_took_is_not_told_later(proxy, writer, handle, caplog):
+    """A subscription that was lost in an outage, and is found so only after it, is no outage of its own."""
+    handle.start("wait_until_sampleable", min_items=1, timeout=0.05).error()
+    proxy.cut()
+    handle.run("add", record(0))
+    handle.run("sample", 1)
+    told = told_once(caplog)
+    call = handle.start("sample", batch_size=1, timeout=20)
+    blocked(writer)
+    writer.add(record(1))
+    assert (call.how(timeout=3), told, len(lines(caplog))) == ([1], True, 2)
+
+
 def test_two_outages_are_told_twice(proxy, handle, caplog):
     """What was told once is told again when it happens again."""
     for tag in range(2):
