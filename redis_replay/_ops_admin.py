@@ -167,6 +167,7 @@ def _judge(core: Core, facts: dict[str, str]) -> Generator[Finding, None, None]:
     live, stored = n["sampleable_size"] + n["hidden"] + n["leased"], n["storage_size"]
     counters, records = core.keys.key("counters"), core.keys.key("records")
     last_id = int(facts.get("last_id", "0-0").split("-")[1])
+    half = core.keys.key("leased" if n["leases"] else "leases")
     rules: list[tuple[str, str, str, int, int]] = [
         ("I1", records, "entries", stored, n["xlen"]),
         ("I1", core.keys.key("inbox"), "keys", 0, n["inbox"]),
@@ -174,7 +175,7 @@ def _judge(core: Core, facts: dict[str, str]) -> Generator[Finding, None, None]:
         ("I2", counters, "write_count = live + hidden + leased + consumed + evicted + removed",
          live + n["consumed"] + n["evicted"] + n["removed"], n["write_count"]),
         ("I3", core.keys.key("parting"), "entries", n["parting"], n["parting_size"]),
-        ("I3", core.keys.key("leased"), "entries", n["leases"], n["leased_size"]),
+        ("I3", half, "entries, as its other half has", n["leases"], n["leased_size"]),
         ("I3", core.keys.key("holds" if n["held"] else "held"), "there as its other half is", n["held"] > 0, n["holds"] > 0),
         ("I3", core.keys.key("waiting"), "entries", n["waiters"], n["waiting"]),
         ("I3", core.keys.key("requests"), "entries", n["lanes"], n["requests"]),

@@ -96,7 +96,8 @@ def make_huge(scene):
 
 
 def lend_all(scene):
-    scene.client.hset(scene.key("counters"), "leased", 10**9)
+    scene.client.hset(scene.key("config"), "capacity", 5)
+    scene.raw.sample(5, lease=1000)
 
 
 def forget_schema(scene):

@@ -9,8 +9,19 @@ from redis_replay.exceptions import BufferDamagedError, BufferGoneError
 from redis_replay.samplers import Fifo
 from tests._contract import LARGE, SMALL, Records, refused
 
-LOST = ("config", "counters", "records", "order", "holes", "parting", "held", "holds")  # what nothing makes good
-RENEWED = ("lanes", "requests", "waiters", "waiting", "uses")  # of calls under way; or, uses, counts that begin anew
+LOST = (
+    "config",
+    "counters",
+    "records",
+    "order",
+    "holes",
+    "parting",
+    "held",
+    "holds",
+    "leases",
+    "leased",
+)  # what nothing makes good
+RENEWED = ("lanes", "requests", "writers", "waiters", "waiting", "uses")  # of calls under way; or, uses, counts that begin anew
 NEVER_THERE = ("inbox", "none", "events")  # while no call runs
 SMALL_RECORDS, LARGE_RECORDS = Records(SMALL), Records(LARGE)
 
@@ -45,7 +56,7 @@ def prepare(server, name, what):
     if what == "holes":
         buffer.remove([2, 4])
     else:
-        reader.sample(2)
+        reader.sample(2, lease=1000.0 if what in ("leases", "leased") else None)
     return buffer, reader
 
 
