@@ -12,29 +12,30 @@ from redis_replay.exceptions import ReplayError
 
 
 class Renewal:
-    """For threads. `drive` runs an operation."""
+    """For threads."""
 
-    def __init__(self, core: Core, drive: Callable[[Operation], Any]) -> None:
+    def __init__(self, core: Core) -> None:
         self._core = core
-        self._drive = drive
         self._timer: threading.Timer | None = None
 
-    def arm(self) -> None:
-        """Called after every call: sees to it that open leases are renewed in time."""
+    def arm(self, drive: Callable[[Operation], Any]) -> None:
+        """Called after every call: sees to it that open leases are renewed in time. `drive` runs an operation; it is not
+        kept, so that a handle that nobody has any more goes at once.
+        """
         if self._timer is None and len(self._core.leases) and not self._core.closed:
-            self._timer = threading.Timer(self._core.leases.period, self._renew)
+            self._timer = threading.Timer(self._core.leases.period, self._renew, (drive,))
             self._timer.daemon = True
             self._timer.start()
 
-    def _renew(self) -> None:
+    def _renew(self, drive: Callable[[Operation], Any]) -> None:
         until = self._core.clock() + self._core.leases.period
         try:
-            self._drive(leases.renew(self._core, until))
+            drive(leases.renew(self._core, until))
         except ReplayError:
             pass  # the next try may succeed; what ran out until then is told by it
         finally:
             self._timer = None
-            self.arm()
+            self.arm(drive)
 
     def stop(self) -> None:
         """The handle is closed."""
@@ -45,21 +46,20 @@ class Renewal:
 class AsyncRenewal:
     """For tasks of one event loop. Its methods are those of Renewal."""
 
-    def __init__(self, core: Core, drive: Callable[[Operation], Awaitable[Any]]) -> None:
+    def __init__(self, core: Core) -> None:
         self._core = core
-        self._drive = drive
         self._task: asyncio.Task[None] | None = None
 
-    def arm(self) -> None:
+    def arm(self, drive: Callable[[Operation], Awaitable[Any]]) -> None:
         """Called after every call: sees to it that open leases are renewed in time."""
         if self._task is None and len(self._core.leases) and not self._core.closed:
-            self._task = asyncio.create_task(self._renew(), name="redis-replay leases")
+            self._task = asyncio.create_task(self._renew(drive), name="redis-replay leases")
 
-    async def _renew(self) -> None:
+    async def _renew(self, drive: Callable[[Operation], Awaitable[Any]]) -> None:
         while len(self._core.leases):
             await asyncio.sleep(self._core.leases.period)
             try:
-                await self._drive(leases.renew(self._core, self._core.clock() + self._core.leases.period))
+                await drive(leases.renew(self._core, self._core.clock() + self._core.leases.period))
             except ReplayError:
                 continue  # the next try may succeed; what ran out until then is told by it
         self._task = None

@@ -39,7 +39,7 @@ class Runtime:
         self.core = core
         self.connection = Connection(address, core)
         self.listener = Listener(self.connection)
-        self._renewal = Renewal(core, self.drive)
+        self._renewal = Renewal(core)
         self._pid = os.getpid()
 
     @property
@@ -93,7 +93,7 @@ class Runtime:
                 self._end(lane, before, error)
             raise
         finally:
-            self._renewal.arm()
+            self._renewal.arm(self.drive)
 
     def _end(self, lane: Lane, before: int, error: BaseException) -> None:
         """Gives the lane of a failed call back. What an interrupt kept from the caller goes back first: it was open still."""
@@ -177,7 +177,7 @@ class AsyncRuntime:
         self.core = core
         self.connection = AsyncConnection(address, core)
         self.listener = AsyncListener(self.connection)
-        self._renewal = AsyncRenewal(core, self.drive)
+        self._renewal = AsyncRenewal(core)
         self._pid, self._loop = os.getpid(), asyncio.get_running_loop()
         self._settling: set[asyncio.Task[None]] = set()
 
@@ -226,7 +226,7 @@ class AsyncRuntime:
                 self.core.put_lane(lane)
             raise
         self.core.put_lane(lane)
-        self._renewal.arm()
+        self._renewal.arm(self.drive)
         return result
 
     async def _lane(self, timeout: float) -> Lane:

@@ -70,9 +70,10 @@ def test_readme_example_has_fifteen_lines():
 
 @pytest.fixture
 def busy_buffer(make_buffer):
-    """The buffer of the documents, with a record in it and a call that is blocked on it."""
-    buffer, cancel = make_buffer("cartpole"), threading.Event()
-    buffer.add({"x": 1})
+    """The buffer of the documents, with a record in it, one that is lent, and a call that is blocked on it."""
+    buffer, cancel = make_buffer("cartpole", consume_after_n_samples=1), threading.Event()
+    buffer.extend([{"x": 1}] * 2)
+    buffer.sample(1, lease=1000.0)
     waiter = threading.Thread(target=buffer.wait_until_sampleable, args=(2, 30, cancel))
     waiter.start()
     wait_until(lambda: buffer.stats()["waiters"] == 1, description="the waiter stands in line")
