@@ -45,8 +45,7 @@ class Proxy:
     """
 
     def __init__(self, server_url: str) -> None:
-        parts = urlsplit(server_url)
-        self._upstream = unquote(parts.path) if parts.scheme == "unix" else (parts.hostname, parts.port)
+        self.lead_to(server_url)
         self.requests: Policy = everything
         self.replies: Policy = everything
         self.delay_s = 0.0
@@ -57,10 +56,16 @@ class Proxy:
         self._flowing = threading.Event()
         self._flowing.set()
         self._sockets: set[socket.socket] = set()
+        self._silent: set[socket.socket] = set()
         self._lock = threading.Lock()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}/0"
         threading.Thread(target=self._accept, daemon=True).start()
+
+    def lead_to(self, server_url: str) -> None:
+        """New connections go to this server from now on."""
+        parts = urlsplit(server_url)
+        self._upstream = unquote(parts.path) if parts.scheme == "unix" else (parts.hostname, parts.port)
 
     def _accept(self) -> None:
         while True:
@@ -83,6 +88,8 @@ class Proxy:
     def _pump(self, source: socket.socket, sink: socket.socket, direction: str) -> None:
         try:
             while data := source.recv(CHUNK):
+                if source in self._silent:
+                    continue
                 if direction == "replies":
                     time.sleep(self.delay_s)
                     if self.mute is not None and self.mute in data:
@@ -105,6 +112,7 @@ class Proxy:
         for one in ended:
             with self._lock:
                 self._sockets.discard(one)
+                self._silent.discard(one)
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
             one.close()
@@ -116,6 +124,12 @@ class Proxy:
     def let_go(self) -> None:
         """Passes on what was kept back."""
         self._flowing.set()
+
+    def silence(self) -> int:
+        """Passes nothing on any more on the connections that are open, and leaves them open. Gives how many there were."""
+        with self._lock:
+            self._silent |= self._sockets
+            return len(self._silent) // 2
 
     def cut(self) -> None:
         """Closes every connection."""
