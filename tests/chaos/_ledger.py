@@ -68,7 +68,7 @@ def _lines(path: Path) -> list[Line]:
     return [Line(*json.loads(text)) for text in path.read_text().splitlines()]
 
 
-OUTSIDE = ("retry", "broke")  # lines that are neither the beginning nor the end of a call
+OUTSIDE = ("retry", "log", "broke")  # lines that are neither the beginning nor the end of a call
 
 
 def calls(who: str, lines: list[Line], killed_at: float | None) -> list[Call]:

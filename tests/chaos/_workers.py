@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import logging
 import multiprocessing
 import os
 import random
@@ -158,14 +159,14 @@ class Learner(Worker):
         """One draw, and what follows."""
         await self._draw()
         if self._mine:
-            await self.pause(self.random.uniform(0, 0.1) if self.random.random() < 0.9 else self.random.uniform(1, 2.5) * LEASE_S)
-            await self.random.choices([self._ack, self._next, self._release, self.end, self._leave], [50, 15, 15, 8, 8])[0]()
+            await self.pause(self.random.uniform(0, 0.05) if self.random.random() < 0.95 else self.random.uniform(1, 2) * LEASE_S)
+            await self.random.choices([self._ack, self._next, self._release, self.end, self._leave], [45, 25, 14, 8, 8])[0]()
         if self.buffer is None:
             await self.open()
 
     async def _draw(self) -> None:
-        n, timeout = self.random.randint(1, 16), self.random.uniform(0.05, 2)
-        least = self.random.randint(1, n)
+        n, timeout = self.random.randint(1, 64), self.random.uniform(0.05, 2)
+        least = n if self.random.random() < 0.5 else self.random.randint(1, n)
         cancel = threading.Event()
         cancelled = self.random.random() < 0.2
         timer = threading.Timer(timeout, cancel.set)  # a wait without an end, which is cancelled
@@ -227,6 +228,7 @@ def run(kind: type[Worker], job: Job) -> None:
     worker = kind(job)
     signal.signal(signal.SIGTERM, lambda *_: setattr(worker, "stopping", True))
     _count_retries(worker.ledger)
+    logging.getLogger("redis_replay").addHandler(_Logged(worker.ledger))
     if job.impatient:
         for module in (_requests, _ops_write, _ops_lease):
             module.CALL_SECONDS = IMPATIENT_S
@@ -235,6 +237,18 @@ def run(kind: type[Worker], job: Job) -> None:
     except BaseException:
         worker.ledger.note("broke", error=traceback.format_exc())
         raise
+
+
+class _Logged(logging.Handler):
+    """What the library logs goes into the ledger."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        super().__init__()
+        self._ledger = ledger
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Notes it."""
+        self._ledger.note("log", text=record.getMessage())
 
 
 def _drive(worker: Worker) -> None:
