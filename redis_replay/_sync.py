@@ -183,7 +183,7 @@ class ReplayBuffer:
         Raises:
             NotReadyError: too few records, and wait is False. ReplayTimeoutError (a TimeoutError): too few in time.
             ReplayCancelledError (a RuntimeError); BufferShutDownError; ArgumentError: what can never be met;
-            BufferGoneError, BufferClosedError, ConnectionLostError.
+            BufferGoneError, BufferClosedError, ConnectionLostError; OutcomeUnknownError: of acknowledging the batch before.
         """
         core = self._runtime().core
         wish = h.draw_wish(core, self._setup.batch_size, batch_size, min_items, wait, timeout, cancel_event, lease)

@@ -8,9 +8,10 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from redis_replay import ReplayBuffer, samplers
-from redis_replay.exceptions import ReplayTimeoutError
+from redis_replay.exceptions import ReplayError, ReplayTimeoutError
 from tests import _server
 from tests._proxy import Proxy
 from tests.chaos import _judge
@@ -18,10 +19,11 @@ from tests.chaos._crew import Crew
 from tests.chaos._faults import Faults
 from tests.chaos._ledger import Ledger, read
 from tests.chaos._server import DurableServer
-from tests.chaos._workers import LEASE_S, NAME, OVER_S
+from tests.chaos._workers import LEASE_S, NAME, OVER_S, drawn
 
 SAMPLERS = [samplers.Fifo(), samplers.Lifo(), samplers.Uniform()]
 CAPACITY = 10_000_000  # nothing is evicted: what is missing was lost
+DRAIN_S = 30.0
 SLACK_S = 2.0  # that a busy machine may take above a bound, beside the stalls that the run itself saw
 
 
@@ -54,23 +56,34 @@ class Run:
         self.wrong += self._faults.findings + self._server.examine(NAME)
         self._evidence = _judge.gather(read(self._books), read(self._directory)["faults"])
 
-    def _drain(self) -> dict:
-        """Takes what is left, when what dead readers had has come back."""
-        book = Ledger(self._books, "drain")
+    def _drain(self) -> dict[str, Any]:
+        """Takes what is left, when what dead readers had has come back. Gives the buffer's counters then."""
+        book, taken = Ledger(self._books, "drain"), 0
         with ReplayBuffer(self._server.url, NAME) as buffer:
-            until = time.monotonic() + 60
+            until = time.monotonic() + DRAIN_S
             while (stats := buffer.stats())["size"] + stats["leased"] and time.monotonic() < until:
-                book.note("draw", bound=LEASE_S + OVER_S, acks=[])
+                if taken > stats["write_count"]:
+                    self.wrong.append(f"the last drain drew {taken} records of {stats['write_count']}, and there are more")
+                    break
                 try:
-                    batch, info = buffer.sample(5000, True, wait=True, min_items=1, timeout=LEASE_S, lease=60)
-                except ReplayTimeoutError as error:
-                    book.note("end", error=type(error).__name__)
-                    continue
-                book.note("end", lease=info.lease, tags=batch["i"].tolist(), index=info.index.tolist())
-                book.note("ack", bound=5 + OVER_S, lease=info.lease)
-                ended = buffer.ack(info.lease)
-                book.note("end", applied=ended.applied, late=ended.late)
+                    taken += self._take(buffer, book)
+                except ReplayError as error:
+                    self.wrong.append(f"the last drain failed: {error}")
+                    break
             return stats
+
+    def _take(self, buffer: ReplayBuffer, book: Ledger) -> int:
+        book.note("draw", bound=LEASE_S + OVER_S, acks=[])
+        try:
+            batch, info = buffer.sample(5000, True, wait=True, min_items=1, timeout=LEASE_S, lease=60)
+        except ReplayTimeoutError as error:
+            book.note("end", error=type(error).__name__)
+            return 0
+        book.note("end", **drawn((batch, info)))
+        book.note("ack", bound=5 + OVER_S, lease=info.lease)
+        ended = buffer.ack(info.lease)
+        book.note("end", applied=ended.applied, late=ended.late)
+        return len(info.index)
 
     def judge(self) -> None:
         """Adds every broken promise to `wrong`."""
@@ -131,6 +144,7 @@ def main() -> int:
         print(f"  ({len(run.wrong)} in all)")
         return 1
     import os
+
     os.environ.get("KEEP") or shutil.rmtree(directory)
     print(f"KEPT: every promise, --seed {options.seed}")
     return 0

@@ -66,7 +66,7 @@ class Crew:
 
     def freeze(self, place: _Place) -> str:
         """SIGSTOP. Gives who it was."""
-        assert place.process is not None and place.process.pid is not None
+        assert place.process is not None
         self._ledger.note("frozen", who=place.who)
         os.kill(place.process.pid, signal.SIGSTOP)
         return place.who
@@ -86,7 +86,10 @@ class Crew:
         bad = []
         for place in processes:
             place.process.join(max(0.0, until - time.monotonic()))
-            if place.process.exitcode != 0:
-                bad.append(f"{place.who} ended with {place.process.exitcode}" if place.process.exitcode else f"{place.who} hangs")
+            code = place.process.exitcode
+            if code is None:
+                bad.append(f"{place.who} hangs")
                 place.process.kill()
+            elif code not in (0, -signal.SIGTERM):  # that one had only just been started
+                bad.append(f"{place.who} ended with {code}")
         return bad

@@ -93,7 +93,7 @@ class Faults:
 
     def _stall(self) -> None:
         self._proxy.hold()
-        self._later(self._random.uniform(0.1, 1.5), self._proxy.let_go)
+        self._later(self._random.uniform(0.1, 1), self._proxy.let_go)
 
     def _client_kill(self) -> None:
         kind = self._random.choice(("normal", "pubsub", "one"))
@@ -108,7 +108,7 @@ class Faults:
             client.client_kill_filter(_id=self._random.choice(there))
 
     def _client_pause(self) -> None:
-        self._admin(lambda c: c.client_pause(self._random.randint(100, 1500), all=self._random.random() < 0.5))
+        self._admin(lambda c: c.client_pause(self._random.randint(100, 1000), all=self._random.random() < 0.5))
 
     def _kill(self, kind: str) -> None:
         place = self._crew.one(kind)
@@ -125,7 +125,7 @@ class Faults:
     def _restart(self, end: Callable[[], object]) -> None:
         """The doctor looks before anybody is let in."""
         end()
-        self._wait(self._random.uniform(0, 0.5))
+        self._wait(self._random.uniform(0, 0.3))
         self._server.start()
         with contextlib.closing(redis.Redis.from_url(self._server.url)) as client:
             if client.exists(f"rr:{{{NAME}}}:config"):

@@ -210,7 +210,15 @@ def _halves(lease: Lease, drawn: dict[int, list[Lease]]) -> Iterator[str]:
 def totals(evidence: Evidence, stats: dict[str, Any]) -> Iterator[str]:
     """Whether the buffer's own counters say what the ledgers say, after the last drain."""
     seen = len(evidence.drawn())
-    expected = {"write_count": seen, "consumed": seen, "samples_returned": seen, "size": 0, "leased": 0, "evicted": 0, "removed": 0}
+    expected = {
+        "write_count": seen,
+        "consumed": seen,
+        "samples_returned": seen,
+        "size": 0,
+        "leased": 0,
+        "evicted": 0,
+        "removed": 0,
+    }
     for name, value in expected.items():
         if stats[name] != value:
             yield f"counter {name}: {stats[name]}, and the ledgers say {value}"

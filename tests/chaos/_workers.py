@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import random
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -91,7 +92,7 @@ class Worker:
         if self.job.is_async:
             await asyncio.sleep(seconds)
         else:
-            time.sleep(seconds)
+            threading.Event().wait(seconds)
 
     async def open(self) -> None:
         """A new handle, however long that takes."""
@@ -141,7 +142,7 @@ class Writer(Worker):
         await self.call(
             "write", self.patience, lambda: self.buffer.extend(records(tags)), then=lambda i: {"index": i.tolist()}, tags=tags
         )
-        await self.pause(self.random.uniform(0, 0.06))
+        await self.pause(self.random.uniform(0, 0.1))
 
     async def end(self) -> None:
         """Closes its handle."""
@@ -159,7 +160,9 @@ class Learner(Worker):
         """One draw, and what follows."""
         await self._draw()
         if self._mine:
-            await self.pause(self.random.uniform(0, 0.05) if self.random.random() < 0.95 else self.random.uniform(1, 2) * LEASE_S)
+            await self.pause(
+                self.random.uniform(0, 0.05) if self.random.random() < 0.95 else self.random.uniform(1, 2) * LEASE_S
+            )
             await self.random.choices([self._ack, self._next, self._release, self.end, self._leave], [45, 25, 14, 8, 8])[0]()
         if self.buffer is None:
             await self.open()
@@ -174,7 +177,7 @@ class Learner(Worker):
         timer.start()
         drew = await self.call(
             "draw", timeout, lambda: self.buffer.sample(n, True, wait=True, min_items=least, **wish),
-            then=_drawn, acks=self._mine, n=n, cancelled=cancelled,
+            then=drawn, acks=self._mine, n=n, cancelled=cancelled,
         )  # fmt: skip
         timer.cancel()
         if not isinstance(drew, ReplayError):
@@ -213,7 +216,7 @@ class Learner(Worker):
         self._mine, self.buffer = [], None
 
 
-def _drawn(drew: Any) -> dict[str, Any]:
+def drawn(drew: Any) -> dict[str, Any]:
     """What is noted of a batch, after a look at its bytes."""
     batch, info = drew
     tags = batch["i"].tolist()
@@ -236,7 +239,7 @@ def run(kind: type[Worker], job: Job) -> None:
         _drive(worker)
     except BaseException:
         worker.ledger.note("broke", error=traceback.format_exc())
-        raise
+        sys.exit(1)
 
 
 class _Logged(logging.Handler):
