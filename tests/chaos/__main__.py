@@ -1,6 +1,7 @@
 """Runs it: `python -m tests.chaos --seconds 60 --seed 7`. The exit code is 0 if every promise was kept."""
 
 import argparse
+import logging
 import random
 import shutil
 import sys
@@ -14,7 +15,7 @@ from redis_replay import ReplayBuffer, samplers
 from redis_replay.exceptions import ReplayError, ReplayTimeoutError
 from tests import _server
 from tests._proxy import Proxy
-from tests.chaos import _judge
+from tests.chaos import _crash, _judge
 from tests.chaos._crew import Crew
 from tests.chaos._faults import Faults
 from tests.chaos._ledger import Ledger, read
@@ -120,18 +121,21 @@ class Run:
         self._server.stop()
 
 
-def main() -> int:
-    """Parses, runs, prints, and keeps the ledgers of a run that went wrong."""
+def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
+    parser.add_argument("--seconds", type=float, default=60, help="of faults, 60 by default")
+    parser.add_argument(
+        "--seed", type=int, default=random.SystemRandom().randrange(2**32), help="of the faults; chance by default"
+    )
     parser.add_argument("--server", choices=_server.REAL, default="valkey")
-    options = parser.parse_args()
-    binary = _server.find(options.server)
-    if binary is None:
-        sys.exit(f"no {options.server} server: {_server.HOW[options.server]}")
+    parser.add_argument(
+        "--kills", type=int, default=5, help="of the second part, for each way of keeping data; 0 leaves it out"
+    )
+    return parser.parse_args()
+
+
+def _first_part(options: argparse.Namespace, binary: str, directory: Path) -> list[str]:
     print(f"chaos: {options.seconds:g} s on {options.server}, --seed {options.seed}", flush=True)
-    directory = Path(tempfile.mkdtemp(prefix="rr-chaos-"))
     run = Run(options.seconds, options.seed, binary, directory)
     try:
         run.run()
@@ -139,13 +143,34 @@ def main() -> int:
         run.report()
     finally:
         run.close()
-    if run.wrong:
-        print(f"BROKEN, --seed {options.seed}; the ledgers are in {directory}:", *run.wrong[:20], sep="\n  ")
-        print(f"  ({len(run.wrong)} in all)")
-        return 1
-    import os
+    return run.wrong
 
-    os.environ.get("KEEP") or shutil.rmtree(directory)
+
+def _second_part(options: argparse.Namespace, binary: str, directory: Path) -> list[str]:
+    print(f"what {options.kills} crashes of a server lose, in records, by how it keeps data:", flush=True)
+    wrong: list[str] = []
+    for loss in _crash.losses(binary, directory, options.kills):
+        print(_crash.report(loss), flush=True)
+        wrong += _crash.breaches(loss)
+    return wrong
+
+
+def main() -> int:
+    """Parses, runs, prints, and keeps the ledgers of a run that went wrong."""
+    options = _options()
+    binary = _server.find(options.server)
+    if binary is None:
+        sys.exit(f"no {options.server} server: {_server.HOW[options.server]}")
+    logging.getLogger("redis_replay").addHandler(logging.NullHandler())
+    directory = Path(tempfile.mkdtemp(prefix="rr-chaos-"))
+    wrong = _first_part(options, binary, directory)
+    if options.kills:
+        wrong += _second_part(options, binary, directory)
+    if wrong:
+        print(f"BROKEN, --seed {options.seed}; the ledgers are in {directory}:", *wrong[:20], sep="\n  ")
+        print(f"  ({len(wrong)} in all)")
+        return 1
+    shutil.rmtree(directory)
     print(f"KEPT: every promise, --seed {options.seed}")
     return 0
 

@@ -233,13 +233,18 @@ def run(kind: type[Worker], job: Job) -> None:
     _count_retries(worker.ledger)
     logging.getLogger("redis_replay").addHandler(_Logged(worker.ledger))
     if job.impatient:
-        for module in (_requests, _ops_write, _ops_lease):
-            module.CALL_SECONDS = IMPATIENT_S
+        be_impatient()
     try:
         _drive(worker)
     except BaseException:
         worker.ledger.note("broke", error=traceback.format_exc())
         sys.exit(1)
+
+
+def be_impatient() -> None:
+    """Calls of this process give up soon, so that their outcomes stay unknown."""
+    for module in (_requests, _ops_write, _ops_lease):
+        module.CALL_SECONDS = IMPATIENT_S
 
 
 class _Logged(logging.Handler):
