@@ -1,17 +1,19 @@
 # Needs Python >= 3.11, pip and make. `make demo` and `make test` are all that a new clone needs.
-# ARGS= is passed on:  make test ARGS='-k embedded'   make demo ARGS='--seed 3'
+# ARGS= is passed on:  make test ARGS='-k embedded'   make demo ARGS='--seed 3'   make chaos CHAOS_SECONDS=20 SEED=7
 
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
+CHAOS_SECONDS ?= 60
+SEED ?=
 
-.PHONY: help demo test slow soak lint types wheel bench clean $(VENV)
+.PHONY: help demo test slow soak chaos lint types wheel bench clean $(VENV)
 .DELETE_ON_ERROR:
 
 help:
-	@echo 'make demo | test | slow | soak | lint | types | wheel | bench | clean'
+	@echo 'make demo | test | slow | soak | chaos | lint | types | wheel | bench | clean'
 
 $(VENV): $(VENV)/.installed
 
@@ -36,6 +38,9 @@ slow: $(VENV)
 
 soak: $(VENV)
 	REDIS_REPLAY_SOAK=2000000 $(BIN)/python -m pytest -n 2 -m slow tests/limits/test_soak.py $(ARGS)
+
+chaos: $(VENV)
+	$(BIN)/python -m tests.chaos --seconds $(CHAOS_SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 lint: $(VENV)
 	$(BIN)/ruff check .

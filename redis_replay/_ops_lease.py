@@ -15,7 +15,12 @@ MANY = 1000  # names in one request
 
 
 def end(
-    core: Core, lane: Lane, verb: Callable[..., Script], names: Sequence[str], until: float | None = None
+    core: Core,
+    lane: Lane,
+    verb: Callable[..., Script],
+    names: Sequence[str],
+    until: float | None = None,
+    stop: rq.Stop | None = None,
 ) -> Generator[Step, Any, LeasesEnded]:
     """Acknowledges or releases leases, in steps. Those that had ended are counted, and told in the log.
 
@@ -25,7 +30,7 @@ def end(
     applied = late = 0
     while (done := applied + late) < len(names):
         script = verb(lease=names[done : done + MANY])
-        reply = yield from rq.request(core, lane, script, until or core.clock() + CALL_SECONDS, writes=True)
+        reply = yield from rq.request(core, lane, script, until or core.clock() + CALL_SECONDS, writes=True, stop=stop)
         if reply.word != "OK":
             raise rq.refused(core, script.verb, reply)
         applied, late = applied + int(reply.data[0]), late + int(reply.data[1])
@@ -35,10 +40,10 @@ def end(
     return LeasesEnded(applied, late)
 
 
-def acknowledge_own(core: Core, lane: Lane, owner: Any) -> Generator[Step, Any, None]:
+def acknowledge_own(core: Core, lane: Lane, owner: Any, until: float, stop: rq.Stop | None) -> Generator[Step, Any, None]:
     """What a thread or task drew before is done with when it draws again."""
     if names := core.leases.of(owner):
-        yield from end(core, lane, scripts.ack, names)
+        yield from end(core, lane, scripts.ack, names, until, stop)
 
 
 def close(core: Core, lane: Lane, *, release: bool, until: float) -> Generator[Step, Any, None]:

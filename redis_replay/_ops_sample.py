@@ -25,6 +25,7 @@ from redis_replay.exceptions import (
     BufferShutDownError,
     ConnectionLostError,
     NotReadyError,
+    OutcomeUnknownError,
     ReplayCancelledError,
     ReplayError,
     ReplayTimeoutError,
@@ -106,7 +107,7 @@ def sample(core: Core, lane: Lane, wish: Wish, decode: Callable[[Core, Drawn], A
         NotReadyError, ReplayTimeoutError, ReplayCancelledError, BufferShutDownError, BufferGoneError, ArgumentError.
     """
     deadline = core.clock() + wish.timeout
-    yield from leases.acknowledge_own(core, lane, wish.owner)
+    yield from _acknowledge(core, lane, wish, deadline)
     drew, before = False, lane.number
     try:
         for _ in range(TRIES):
@@ -125,6 +126,14 @@ def sample(core: Core, lane: Lane, wish: Wish, decode: Callable[[Core, Drawn], A
     )
 
 
+def _acknowledge(core: Core, lane: Lane, wish: Wish, deadline: float) -> Generator[Step, Any, None]:
+    """Ends the lease of the caller's batch before, within the bound of this call."""
+    try:
+        yield from leases.acknowledge_own(core, lane, wish.owner, _patience(core, wish, deadline), _stop(core, wish))
+    except (OutcomeUnknownError, ConnectionLostError, ServerRefusedError) as error:
+        raise _why(core, wish, _Line(), error) from error
+
+
 def _handed_out(core: Core, wish: Wish, drawn: Drawn, decode: Callable[[Core, Drawn], Any]) -> Any:
     """The batch for the caller, who has it on lease from now on, if it was lent."""
     batch = decode(core, drawn)
@@ -141,7 +150,7 @@ def reach(core: Core, lane: Lane, wish: Wish, deadline: float) -> Generator[Step
     while True:
         cancelled = wish.cancel_event is not None and wish.cancel_event.is_set()
         final = cancelled or stalled or not wish.wait or core.clock() >= deadline
-        until = _patience(core, wish, deadline) + GRACE_SECONDS
+        until = _patience(core, wish, deadline)
         if cancelled:
             yield from _leave_cancelled(core, lane, wish, line, min(until, core.clock() + GRACE_SECONDS))
         if core.listening and not (listening or final):  # the subscription stands: the first look may join at once
@@ -168,10 +177,10 @@ def reach(core: Core, lane: Lane, wish: Wish, deadline: float) -> Generator[Step
 
 
 def _patience(core: Core, wish: Wish, deadline: float) -> float:
-    """Until when a server that does not answer is waited for: the caller's deadline, if a wait has one."""
+    """Until when a server that does not answer is waited for: the caller's deadline, if a wait has one; and a little more."""
     if wish.wait:
-        return deadline if deadline < FOREVER else core.clock() + PATIENCE_SECONDS
-    return min(deadline, core.clock() + CALL_SECONDS)
+        return (deadline if deadline < FOREVER else core.clock() + PATIENCE_SECONDS) + GRACE_SECONDS
+    return min(deadline, core.clock() + CALL_SECONDS) + GRACE_SECONDS
 
 
 def _listen(core: Core, lane: Lane, deadline: float) -> Generator[Step, Any, bool]:
@@ -183,9 +192,7 @@ def _listen(core: Core, lane: Lane, deadline: float) -> Generator[Step, Any, boo
 def _attempt(core: Core, lane: Lane, wish: Wish, line: _Line, *, join: bool, until: float) -> Generator[Step, Any, Reply]:
     script = wish.script(line.standing(core, join), core.seeds)
     try:
-        reply: Reply = yield from rq.request(
-            core, lane, script, until, stop=partial(_stopped, core, wish) if wish.wait else None
-        )
+        reply: Reply = yield from rq.request(core, lane, script, until, stop=_stop(core, wish))
     except (ConnectionLostError, ServerRefusedError) as error:
         raise _why(core, wish, line, error) from error
     if reply.word == "NOT_READY":
@@ -195,6 +202,10 @@ def _attempt(core: Core, lane: Lane, wish: Wish, line: _Line, *, join: bool, unt
     elif reply.word not in ("OK", "READY", "LAPSED"):
         raise rq.refused(core, script.verb, reply)
     return reply
+
+
+def _stop(core: Core, wish: Wish) -> rq.Stop | None:
+    return partial(_stopped, core, wish) if wish.wait else None
 
 
 def _stopped(core: Core, wish: Wish) -> bool:

@@ -185,7 +185,7 @@ class ReplayBuffer:
         Raises:
             NotReadyError: too few records, and wait is False. ReplayTimeoutError (a TimeoutError): too few in time.
             StalledError; ReplayCancelledError (a RuntimeError); BufferShutDownError; ArgumentError: what can never be met;
-            BufferGoneError, BufferClosedError, ConnectionLostError.
+            BufferGoneError, BufferClosedError, ConnectionLostError; OutcomeUnknownError: of acknowledging the batch before.
         """
         core = self._runtime().core
         patience = h.Patience(timeout, cancel_event, stall_timeout)

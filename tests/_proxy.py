@@ -118,16 +118,20 @@ class Proxy:
         for one in ended:
             with self._lock:
                 self._sockets.discard(one)
+                self._stranded.discard(one)
             with contextlib.suppress(OSError):
                 if self.resets:
                     one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 one.shutdown(socket.SHUT_RD if self.resets else socket.SHUT_RDWR)
             one.close()
 
-    def strand(self) -> None:
-        """The connections that there are carry nothing any more, and do not end: a cable was pulled. New ones work."""
+    def strand(self) -> int:
+        """The connections that there are carry nothing any more, and do not end: a cable was pulled. New ones work. Gives how
+        many there were.
+        """
         with self._lock:
             self._stranded |= self._sockets
+            return len(self._sockets) // 2
 
     def hold(self) -> None:
         """Keeps everything back from now on, in both directions."""

@@ -101,6 +101,26 @@ def test_new_wait_on_a_frozen_server_ends(freezer, open_buffer):
     assert Running(buffer.sample, 1).how() == [7]
 
 
+LENT = {"lease": 60, **QUEUE}
+
+
+def test_wait_that_acknowledges_on_a_frozen_server_ends(freezer, open_buffer):
+    """A wait whose batch before is on lease, which it acknowledges first, ends within its own timeout all the same."""
+    buffer = open_buffer(freezer.server.url, capacity=10, **LENT)
+    buffer.extend(records(2))
+    call = Running(lambda: [buffer.sample(1), freezer.freeze(), buffer.sample(1, wait=True, timeout=0.5)])
+    assert (call.how(), call.seconds < 2.5) == (OutcomeUnknownError, True)
+
+
+def test_frozen_acknowledgement_obeys_its_cancel_event(freezer, open_buffer):
+    """A cancel_event ends a wait also while it acknowledges the batch before, and says that it was cancelled."""
+    buffer, event = open_buffer(freezer.server.url, capacity=10, **LENT), threading.Event()
+    buffer.extend(records(2))
+    threading.Timer(0.3, event.set).start()
+    call = Running(lambda: [buffer.sample(1), freezer.freeze(), buffer.sample(1, wait=True, cancel_event=event)])
+    assert (call.how(), call.seconds < 2.5) == (ReplayCancelledError, True)
+
+
 def test_blocked_wait_on_a_frozen_server_ends(freezer, open_buffer):
     """A wait that is blocked when the server freezes ends within a second of its timeout."""
     buffer, other = (open_buffer(freezer.server.url, capacity=10, **QUEUE) for _ in range(2))
