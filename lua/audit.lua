@@ -16,7 +16,8 @@ local page = redis.call(command, key, cursor, 'COUNT', 200)
 local out = {'OK', '-', page[1], #page[2] / step}
 for i = 1, #page[2], step do
   local id = '0-' .. page[2][i]
-  local stored = #redis.call('XRANGE', records, id, id) == 1
+  local found = redis.pcall('XRANGE', records, id, id) -- an error where the entry is no index
+  local stored = not found.err and #found == 1
   local wrong = not stored
   if what == 'holes' then wrong = stored and redis.call('SISMEMBER', parting, page[2][i]) == 0 end -- no live record there
   if wrong then out[#out + 1] = page[2][i] end

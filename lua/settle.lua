@@ -15,9 +15,9 @@
 local refused = enter(epoch)
 if refused then return refused end
 redis.call('DEL', none)
-if redis.call('HEXISTS', requests, lane) == 0 then
+if not stored(lane) then
   if ARGV[5] == '1' then return {'OK', '-'} end
-  redis.call('HSET', requests, lane, '0 settle')
+  redis.call('HSET', requests, lane, '0 settle OK')
 end
 local again, became, time = accept(false, false)
 if again then return again end

@@ -9,10 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from redis_replay import _stored as stored
 from redis_replay._keys import Keys
 from redis_replay._schema import Schema
 from redis_replay.exceptions import NoPermissionError
-from redis_replay.samplers import Sampler, Uniform, parse
+from redis_replay.samplers import Sampler, Uniform
 
 log = logging.getLogger("redis_replay")
 
@@ -89,15 +90,18 @@ class Core:
         self.record_bytes = 0
 
     def configure(self, config: dict[str, str]) -> None:
-        """Takes over what `open` answered."""
-        self.epoch = config["epoch"]
-        self.capacity = int(config["capacity"])
-        self.sampler = parse(config["sampler"])
-        uses = config["consume_after_n_samples"]
-        self.consume = None if uses == "None" else int(uses)
+        """Takes over what `open` answered.
+
+        Raises:
+            BufferDamagedError: a setting is not what it must be.
+        """
+        self.epoch = config.get("epoch", "")
+        self.capacity = stored.number(self.keys, "config", "capacity", config.get("capacity"))
+        self.sampler = stored.sampler(self.keys, config)
+        self.consume = stored.uses(self.keys, config)
         if "schema" in config:
-            self.schema = Schema.from_text(config["schema"])
-            self.record_bytes = int(config["record_bytes"])
+            self.schema = stored.schema(self.keys, config["schema"], config.get("schema_hash"))
+            self.record_bytes = stored.number(self.keys, "config", "record_bytes", config.get("record_bytes"))
 
     def identity(self) -> dict[str, Any]:
         """What another handle on the same buffer starts from. Holds no data."""

@@ -9,6 +9,17 @@ from redis_replay._steps import LostError, NotNowError, NotSentError, ScriptMiss
 
 # Codes of "not now": nothing was done, and a later try may do it.
 _LATER = ("LOADING", "BUSY ", "TRYAGAIN", "MASTERDOWN", "CLUSTERDOWN")
+# What a script ends with that meets values which no script has written.
+_DATA = (
+    "attempt to ",
+    "bad argument",
+    "must be a number",
+    "not an integer",
+    "not a float",
+    "not a valid float",
+    "Invalid stream ID",
+    "overflow",
+)
 _LOGIN = (r.AuthenticationError, r.AuthorizationError)
 
 
@@ -32,6 +43,10 @@ class Translator:
                 key=Keys(self.name).key("*"),
                 found="has another type",
                 expected="that of docs/redis-cli.md",
+            )
+        if any(words in text for words in _DATA):
+            return e.BufferDamagedError(
+                name=self.name, key=Keys(self.name).key("*"), found=f"makes {verb} fail ({text})", expected="what scripts wrote"
             )
         refused = self._refused(verb, text)
         if isinstance(error, (r.BusyLoadingError, r.TryAgainError)) or text.startswith(_LATER):

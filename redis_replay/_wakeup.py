@@ -43,7 +43,8 @@ class _Boxes:
             self.notices[EVENTS] = Notice("wake")
             return
         reason, _, lane = message["data"].decode(errors="replace").partition(" ")  # anybody may publish
-        self.notices[lane] = Notice(reason)
+        if lane in self.seen:
+            self.notices[lane] = Notice(reason)
 
     def begin(self, lane: str) -> None:
         """What came for the lane before concerns another wait."""

@@ -14,12 +14,11 @@ local function split(text)
   return out
 end
 
--- The lane's last number and its answer: verb, words.
+-- The lane's last number and its answer: verb, words. One that none of our scripts wrote is as good as none.
 local function stored(of)
-  local text = redis.call('HGET', requests, of)
-  if not text then return nil end
-  local words = split(text)
-  return {number = tonumber(table.remove(words, 1)), verb = table.remove(words, 1), words = words}
+  local text = redis.call('HGET', requests, of) or ''
+  local last, verb, words = text:match('^(%d+) (%l+) (%u.*)$')
+  return last and {number = tonumber(last), verb = verb, words = split(words)} or nil
 end
 
 -- What a stored answer "OK <n> <live> <l or -> <index>[:<use>[c]]…" of a draw gave out: {index, consumed by it}…, and n.
@@ -28,7 +27,7 @@ local function drawn_by(last)
   if last.verb ~= 'sample' or last.words[1] ~= 'OK' then return out, nil end
   for i = 5, #last.words do
     local index, mark = last.words[i]:match('^(%d+):?%d*(c?)$')
-    out[#out + 1] = {index, mark == 'c'}
+    if index then out[#out + 1] = {index, mark == 'c'} end
   end
   return out, tonumber(last.words[2])
 end

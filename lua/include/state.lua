@@ -6,6 +6,8 @@ local SETTINGS = {'epoch', 'state', 'capacity', 'sampler', 'consume_after_n_samp
   'schema_hash', 'record_bytes'}
 local COUNTERS = {'first', 'last', 'sampleable_size', 'storage_size', 'leased', 'parting', 'clock', 'clock_offset',
   'write_count', 'records_total', 'bytes_total'}
+local NUMBERS = {'capacity', 'shutdowns', 'record_bytes'}
+local MOST, STEP = 9007199254740992, 20000 -- 2^53; records of one write, which may be there before room was made for them
 local TOTALS = 8 -- COUNTERS behind this one may pass 2^53: their text is kept in `settings`, and never their value
 
 -- The value that a counter has now; only those of COUNTERS that stay below 2^53.
@@ -70,6 +72,30 @@ local function mend()
   commit()
 end
 
+local function is_whole(x)
+  x = tonumber(x)
+  return x and x % 1 == 0 and math.abs(x) <= MOST
+end
+
+-- What no script of ours has written, as an answer. A script that went on with it might fail halfway, or never end.
+local function unsound()
+  for _, name in ipairs(NUMBERS) do
+    if not is_whole(settings[name]) then return {'DAMAGED', '-', config, 'has no number as ' .. name, 'a whole one'} end
+  end
+  for i, name in ipairs(COUNTERS) do
+    local sound
+    if i <= TOTALS then sound = is_whole(loaded[name]) else sound = settings[name]:find('^%d+$') end
+    if not sound then return {'DAMAGED', '-', counters, 'has no number as ' .. name, 'a whole one'} end
+  end
+  if not settings.consume and settings.consume_after_n_samples ~= 'None' then
+    return {'DAMAGED', '-', config, 'has no number as consume_after_n_samples', 'a whole one, or None'}
+  end
+  if count('first') > count('last') + 1 or count('sampleable_size') + count('leased') > settings.capacity + STEP then
+    return {'DAMAGED', '-', counters, 'has impossible sizes', 'what fits the stream'}
+  end
+  return nil
+end
+
 -- Reads settings and counters. Another epoch means that the buffer was deleted (and created anew) since the caller opened it.
 local function enter(epoch, inside_gate)
   local values = redis.call('HMGET', config, unpack(SETTINGS))
@@ -82,6 +108,8 @@ local function enter(epoch, inside_gate)
   for i, value in ipairs(values) do
     if i <= TOTALS then loaded[COUNTERS[i]] = tonumber(value or 0) else settings[COUNTERS[i]] = value or '0' end
   end
+  local damaged = unsound()
+  if damaged then return damaged end
   if inside_gate or redis.call('EXISTS', records) == 1 then return nil end
   if redis.call('EXISTS', inbox) == 0 then return {'DAMAGED', '-', records, 'is missing', 'the stream of records'} end
   mend()
