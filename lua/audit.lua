@@ -17,7 +17,8 @@ local page = redis.call(command, key, cursor, 'COUNT', page_size or 200)
 
 local function is_wrong(index)
   local id = '0-' .. index
-  local stored = #redis.call('XRANGE', records, id, id) == 1
+  local found = redis.pcall('XRANGE', records, id, id) -- an error where the entry is no index
+  local stored = not found.err and #found == 1
   if what == 'holes' then return stored and redis.call('SISMEMBER', parting, index) == 0 end -- no live record there
   return not stored
 end

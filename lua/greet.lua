@@ -13,7 +13,7 @@
 -- Writes   counters, requests, lanes, waiters, waiting, holes; records (its last id); what holds that were lost had kept
 -- Publishes  wake, standby to waiters
 -- @include write
-local MOST = 20000 -- indices put out of use in one script
+local GAP = 20000 -- indices put out of use in one script
 local refused = enter(epoch)
 if refused then return refused end
 local given, last = tonumber(ARGV[2]), count('last')
@@ -63,7 +63,7 @@ proven = proven or time - (redis.call('HGET', counters, 'rewound_at') or -LANE_U
 for _, one in ipairs(lost) do catch_up(one, proven, time) end
 if given > last then
   local plain = settings.consume or count('sampleable_size') == 0
-  local to = plain and given or math.min(given, last + MOST)
+  local to = plain and given or math.min(given, last + GAP)
   put_out_of_use(to)
   left = given - to
 end

@@ -17,7 +17,7 @@ if refused then return refused end
 redis.call('DEL', none)
 if not stored(lane) then
   if ARGV[5] == '1' then return {'OK', '-'} end
-  redis.call('HSET', requests, lane, '0 settle')
+  redis.call('HSET', requests, lane, '0 settle OK')
 end
 local again, became, time = accept(false, false)
 if again then return again end

@@ -39,6 +39,9 @@ def words() -> frozenset[str]:
 def error(verb: str, word: str, name: str, data: Data) -> e.ReplayError:
     """The exception for a refusal of the script `verb`."""
     make = _ERRORS.get(word)
-    if make is None:
-        return e.ProtocolError(verb=verb, reply=[word, *data])
-    return make(name, data)
+    try:
+        if make is not None:
+            return make(name, data)
+    except (IndexError, ValueError):  # words that no script of this version puts behind it
+        pass
+    return e.ProtocolError(verb=verb, reply=[word, *data])

@@ -10,12 +10,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from redis_replay import _stored as stored
 from redis_replay._keys import Keys
 from redis_replay._leases import Leases
 from redis_replay._schema import Schema
 from redis_replay._types import Outcome
 from redis_replay.exceptions import NoPermissionError
-from redis_replay.samplers import Sampler, Uniform, parse
+from redis_replay.samplers import Sampler, Uniform
 
 log = logging.getLogger("redis_replay")
 
@@ -117,16 +118,19 @@ class Core:
         self.bulk_limit: int | None = None  # bytes of one value, where the server tells
 
     def configure(self, config: dict[str, str]) -> None:
-        """Takes over what `open` answered."""
-        self.epoch = config["epoch"]
-        self.capacity = int(config["capacity"])
-        self.sampler = parse(config["sampler"])
-        uses = config["consume_after_n_samples"]
-        self.consume = None if uses == "None" else int(uses)
-        self.lease = None if config["lease"] == "None" else float(config["lease"])
+        """Takes over what `open` answered.
+
+        Raises:
+            BufferDamagedError: a setting is not what it must be.
+        """
+        self.epoch = config.get("epoch", "")
+        self.capacity = stored.number(self.keys, "config", "capacity", config.get("capacity"))
+        self.sampler = stored.sampler(self.keys, config)
+        self.consume = stored.uses(self.keys, config)
+        self.lease = stored.lease(self.keys, config)
         if "schema" in config:
-            self.schema = Schema.from_text(config["schema"])
-            self.record_bytes = int(config["record_bytes"])
+            self.schema = stored.schema(self.keys, config["schema"], config.get("schema_hash"))
+            self.record_bytes = stored.number(self.keys, "config", "record_bytes", config.get("record_bytes"))
 
     def identity(self) -> dict[str, Any]:
         """What another handle on the same buffer starts from. Holds no data."""

@@ -21,6 +21,17 @@ _CUT = {
     r.BusyLoadingError: "LOADING", r.TryAgainError: "TRYAGAIN", r.MasterDownError: "MASTERDOWN", r.ReadOnlyError: "READONLY",
     r.ClusterDownError: "CLUSTERDOWN", r.NoScriptError: "NOSCRIPT", r.OutOfMemoryError: "OOM",
 }  # fmt: skip
+# What a script ends with that meets values which no script has written.
+_DATA = (
+    "attempt to ",
+    "bad argument",
+    "must be a number",
+    "not an integer",
+    "not a float",
+    "not a valid float",
+    "Invalid stream ID",
+    "overflow",
+)
 _LOGIN = (r.AuthenticationError, r.AuthorizationError)
 
 
@@ -98,6 +109,10 @@ class Translator:
                 key=Keys(self.name).key("*"),
                 found="has another type",
                 expected="that of docs/redis-cli.md",
+            )
+        if any(words in text for words in _DATA):
+            return e.BufferDamagedError(
+                name=self.name, key=Keys(self.name).key("*"), found=f"makes {verb} fail ({text})", expected="what scripts wrote"
             )
         return self._refused(verb, text)
 

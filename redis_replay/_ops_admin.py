@@ -31,6 +31,12 @@ FORMAT = "2"  # of what is stored; one higher whenever a key, an answer or a pay
 OPEN_SECONDS = 1.5
 NEED = "Redis 7.0 or Valkey 7.2"
 
+# What the doctor must know to judge.
+_COUNTED = {
+    "capacity", "consumed", "evicted", "first", "hidden", "last", "leased", "parting", "removed", "sampleable_size",
+    "storage_size", "write_count",
+}  # fmt: skip
+
 Options = dict[str, tuple[str, bool]]
 
 
@@ -164,6 +170,9 @@ def examine(core: Core) -> Generator[Step, Any, Report]:
 
 def _judge(core: Core, facts: dict[str, str]) -> Generator[Finding, None, None]:
     n = {name: int(value) for name, value in facts.items() if value.lstrip("-").isdigit()}
+    if lacking := _COUNTED - n.keys():
+        yield Finding("I2", core.keys.key("counters"), f"a number each: {', '.join(sorted(lacking))}", "none")
+        return
     live, stored = n["sampleable_size"] + n["hidden"] + n["leased"], n["storage_size"]
     counters, records = core.keys.key("counters"), core.keys.key("records")
     last_id = int(facts.get("last_id", "0-0").split("-")[1])
@@ -181,7 +190,7 @@ def _judge(core: Core, facts: dict[str, str]) -> Generator[Finding, None, None]:
         ("I3", core.keys.key("requests"), "entries", n["lanes"], n["requests"]),
         ("I4", records, "the last id", n["last"], last_id),
     ]  # fmt: skip
-    if facts["consume_after_n_samples"] != "None":
+    if facts.get("consume_after_n_samples") != "None":
         rules.append(("I3", core.keys.key("order"), "entries", n["sampleable_size"], n["order"]))
     else:
         span = n["last"] - n["first"] + 1 - n["holes"]

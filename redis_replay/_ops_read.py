@@ -6,9 +6,11 @@ from typing import Any
 
 from redis_replay import _requests as rq
 from redis_replay import _scripts as scripts
+from redis_replay import _stored as stored
 from redis_replay._core import Core
 from redis_replay._schema import Schema
 from redis_replay._steps import Step
+from redis_replay._types import as_text
 from redis_replay.exceptions import BufferGoneError
 
 PAGE_BYTES = 8 * 2**20
@@ -25,11 +27,11 @@ def stored_schema(core: Core, expected_hash: str | None = None) -> Generator[Ste
     replies = yield from rq.deliver_once(core, step)
     if isinstance(replies[0], Exception):
         raise replies[0]
-    epoch, text, record_bytes = replies[0]
-    if epoch is None or epoch.decode() != core.epoch or text is None:
+    epoch, text, record_bytes = (as_text(value) if value is not None else None for value in replies[0])
+    if epoch != core.epoch or text is None:
         raise BufferGoneError(name=core.name)
-    core.schema = Schema.from_text(text.decode())
-    core.record_bytes = int(record_bytes)
+    core.schema = stored.schema(core.keys, text, expected_hash)
+    core.record_bytes = stored.number(core.keys, "config", "record_bytes", record_bytes)
     return core.schema
 
 
@@ -38,7 +40,8 @@ def stats(core: Core) -> Generator[Step, Any, dict[str, int | float | str | bool
     reply = yield from rq.ask(core, scripts.stats())
     texts = reply.texts()
     raw: dict[str, int | float | str | bool] = {
-        name: value if name == "state" else int(value) for name, value in zip(texts[::2], texts[1::2], strict=True)
+        name: value if name == "state" else stored.number(core.keys, "counters", name, value)
+        for name, value in zip(texts[::2], texts[1::2], strict=True)
     }
     raw["size"] = raw["sampleable_size"]
     raw["utilization"] = int(raw["storage_size"]) / int(raw["capacity"])
@@ -54,7 +57,7 @@ def get(core: Core, indices: list[int]) -> Generator[Step, Any, list[bytes | Non
     while len(out) < len(indices):
         reply = yield from rq.ask(core, scripts.get(index=indices[len(out) : len(out) + GET_RECORDS]))
         if any(payload is not None for payload in reply.data[1:]):
-            yield from stored_schema(core, reply.data[0].decode())
+            yield from stored_schema(core, as_text(reply.data[0]))
         out += reply.data[1:]
     return out
 
@@ -64,7 +67,7 @@ def page(core: Core, after: int) -> Generator[Step, Any, tuple[int, list[int], l
     reply = yield from rq.ask(core, scripts.page(after=after, page_size=PAGE_RECORDS))
     indices, payloads = [int(i) for i in reply.data[2::2]], list(reply.data[3::2])
     if indices:
-        yield from stored_schema(core, reply.data[0].decode())
+        yield from stored_schema(core, as_text(reply.data[0]))
     return int(reply.data[1] or 0), indices, payloads
 
 

@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from redis_replay import _ops_lease as leases
 from redis_replay import _requests as rq
 from redis_replay import _scripts as scripts
+from redis_replay import _stored as stored
 from redis_replay._core import CALL_SECONDS, LOG_SECONDS, PATIENCE_SECONDS, Core, Lane, log
 from redis_replay._decode import Arriving
 from redis_replay._ops_read import PAGE_BYTES, stored_schema
 from redis_replay._options import FOREVER
 from redis_replay._scripts import Script
 from redis_replay._steps import Fetch, Listen, Notice, Pause, Step
-from redis_replay._types import Reply
+from redis_replay._types import Reply, as_text
 from redis_replay.exceptions import (
     BufferClosedError,
     BufferDamagedError,
@@ -196,7 +197,7 @@ def _attempt(core: Core, lane: Lane, wish: Wish, line: _Line, *, join: bool, unt
     except (ConnectionLostError, ServerRefusedError) as error:
         raise _why(core, wish, line, error) from error
     if reply.word == "NOT_READY":
-        have, _, shutdowns, turn, idle, line.writers = map(int, reply.data[:6])
+        have, _, shutdowns, turn, idle, line.writers = rq.numbers(script.verb, reply, 6)
         line.have, line.shutdowns, line.turn, line.placed = have, shutdowns, turn / 1e6, join
         line.idle = idle / 1e6 if idle >= 0 else FOREVER
     elif reply.word not in ("OK", "READY", "LAPSED"):
@@ -231,7 +232,7 @@ def _leave_cancelled(core: Core, lane: Lane, wish: Wish, line: _Line, until: flo
         raise ReplayCancelledError(name=core.name, have=line.have, need=wish.need) from error
     if reply.word not in ("READY", "NOT_READY"):
         raise rq.refused(core, "wait", reply)
-    raise ReplayCancelledError(name=core.name, have=int(reply.data[0]), need=wish.need)
+    raise ReplayCancelledError(name=core.name, have=rq.numbers("wait", reply, 1)[0], need=wish.need)
 
 
 def _ended(core: Core, wish: Wish, line: _Line, *, stalled: bool) -> Exception:
@@ -276,9 +277,9 @@ def _log(core: Core, wish: Wish, line: _Line, logged: float) -> float:
 
 def _collect(core: Core, lane: Lane, reply: Reply) -> Generator[Step, Any, Drawn | None]:
     """The batch of an answer; None where its payloads are gone already."""
-    n, live, schema_hash, flags, lease, indices, uses = (d.decode() for d in reply.data[:7])
+    n, live, schema_hash, flags, lease, indices, uses = map(as_text, reply.data[:7])
     yield from stored_schema(core, schema_hash)
-    index = np.array(indices.split(), np.int64)
+    index = stored.indices(core.keys, indices)
     core.gave(int(index.max(initial=0)))
     counted = np.array(uses.split(), np.int64) if uses else None
     payloads: Any = reply.data[7:]

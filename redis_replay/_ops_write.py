@@ -78,8 +78,9 @@ def _write_step(core: Core, lane: Lane, rows: Rows, low: int, high: int) -> Gene
         reply = yield from send(core, lane, rows, low, high, text)
         if reply.word == "OK":
             core.schema, core.record_bytes = core.schema or rows.schema, max(core.record_bytes, rows.largest)
-            core.gave(int(reply.data[1]))
-            return int(reply.data[0]), int(reply.data[1])
+            first, last = rq.numbers("add", reply, 2)
+            core.gave(last)
+            return first, last
         if reply.word == "NO_SCHEMA":
             text = rows.schema.text
         elif reply.word == "FORGOTTEN":  # by the gate, and not applied: the lane registers and the step goes again
@@ -150,7 +151,7 @@ def remove(core: Core, lane: Lane, indices: list[int]) -> Generator[Step, Any, i
         except ReplayError as error:
             error.done = low
             raise
-        removed += int(reply.data[0])
+        removed += rq.numbers("remove", reply, 1)[0]
     return removed
 
 

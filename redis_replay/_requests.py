@@ -12,8 +12,8 @@ from redis_replay._core import CALL_SECONDS, Core, Lane, Question
 from redis_replay._lua import load
 from redis_replay._scripts import Script
 from redis_replay._steps import Call, Fetch, LostError, Pipe, Sleep, Step, UnansweredError
-from redis_replay._types import Outcome, Reply
-from redis_replay.exceptions import OutcomeUnknownError, ReplayError
+from redis_replay._types import Outcome, Reply, as_text
+from redis_replay.exceptions import OutcomeUnknownError, ProtocolError, ReplayError
 
 Take = Callable[[Any], Any]  # what to make of a reply
 Stop = Callable[[], bool]  # whether a call that is not answered shall give up
@@ -58,7 +58,22 @@ def inner_replies(replies: list[Any]) -> list[Any]:
 
 def read(raw: Sequence[Any]) -> Reply:
     """A script's reply as a Reply."""
-    return Reply(raw[0].decode(), raw[1].decode(), list(raw[2:]))
+    return Reply(as_text(raw[0]), as_text(raw[1]), list(raw[2:]))
+
+
+def numbers(verb: str, reply: Reply, n: int) -> list[int]:
+    """The first `n` data of an answer as whole numbers.
+
+    Raises:
+        ProtocolError: they are none.
+    """
+    try:
+        found = [int(value) for value in reply.data[:n]]
+    except ValueError:
+        found = []
+    if len(found) != n:
+        raise ProtocolError(verb=verb, reply=[reply.word, *reply.texts()[:n]])
+    return found
 
 
 def refused(core: Core, verb: str, reply: Reply) -> ReplayError:

@@ -8,6 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 
+def as_text(value: object) -> str:
+    """What the server sent, as text. Bytes that are none are shown as such: anybody may have written them."""
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
+
+
 @dataclass(frozen=True)
 class SampleInfo:
     """What `sample(return_info=True)` tells beside the data.
@@ -83,4 +88,4 @@ class Reply:
 
     def texts(self) -> list[str]:
         """The data as text."""
-        return [d.decode() if isinstance(d, bytes) else str(d) for d in self.data]
+        return [as_text(d) for d in self.data]

@@ -57,7 +57,8 @@ class _Boxes:
             return
         words = message["data"].decode(errors="replace").split(" ")  # anybody may publish
         after = int(words[2]) / 1e6 if len(words) == 3 and words[2].isdecimal() and len(words[2]) < 16 else 0.0
-        self.notices[words[1] if len(words) > 1 else ""] = Notice(words[0], after)
+        if len(words) > 1 and words[1] in self.seen:
+            self.notices[words[1]] = Notice(words[0], after)
 
     def begin(self, lane: str) -> None:
         """What came for the lane before concerns another wait."""

@@ -8,13 +8,13 @@
 local epoch, lane, number, open_number = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 local LANE_US = 3600 * 1000000
 
--- The lane's last number and its answer: verb, words. Nil also for a lane that greet.lua found missing: what it had
--- under way is not known.
+-- The lane's last number and its answer: verb, words. One that none of our scripts wrote is as good as none; nor is that of
+-- a lane that greet.lua found missing: what it had under way is not known.
 local function stored(of)
-  local text = redis.call('HGET', requests, of)
-  if not text or text:find(' greet FORGOTTEN', 1, true) then return nil end
-  local words = split(text)
-  return {number = tonumber(table.remove(words, 1)), verb = table.remove(words, 1), words = words}
+  local text = redis.call('HGET', requests, of) or ''
+  local last, verb, words = text:match('^(%d+) (%l+) (%u.*)$')
+  if not last or (verb == 'greet' and words == 'FORGOTTEN') then return nil end
+  return {number = tonumber(last), verb = verb, words = split(words)}
 end
 
 -- What a stored answer "OK <n> <live> <l or -> <lease or -> <index>[:<use>[c]]…" of a draw gave out: {index, consumed by
@@ -24,7 +24,7 @@ local function drawn_by(last)
   if last.verb ~= 'sample' or last.words[1] ~= 'OK' then return out, nil, nil end
   for i = 6, #last.words do
     local index, mark = last.words[i]:match('^(%d+):?%d*(c?)$')
-    out[#out + 1] = {index, mark == 'c'}
+    if index then out[#out + 1] = {index, mark == 'c'} end
   end
   return out, tonumber(last.words[2]), last.words[5] ~= '-' and last.words[5] or nil
 end

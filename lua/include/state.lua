@@ -1,26 +1,5 @@
 -- state: the buffer's settings and counters, read once at the start of a script; what changes is written by `commit`.
--- @include keys
--- @include chunks
--- @include missing
-local settings, loaded, deltas = {}, {}, {}
-local SETTINGS = {'epoch', 'state', 'capacity', 'sampler', 'consume_after_n_samples', 'shutdowns', 'drained',
-  'schema_hash', 'record_bytes'}
-local COUNTERS = {'first', 'last', 'sampleable_size', 'storage_size', 'leased', 'parting', 'clock', 'clock_offset',
-  'last_write', 'write_count', 'records_total', 'bytes_total'}
-local TOTALS = 9 -- COUNTERS behind this one may pass 2^53: their text is kept in `settings`, and never their value
-
--- The value that a counter has now; only those of COUNTERS that stay below 2^53.
-local function count(name)
-  return loaded[name] + (deltas[name] or 0)
-end
-
-local function bump(name, n)
-  deltas[name] = (deltas[name] or 0) + n
-end
-
-local function set_count(name, value)
-  bump(name, value - count(name))
-end
+-- @include sound
 
 -- What stays below 2^53 is written as it is; totals by HINCRBY, which is exact to 2^63 where Lua's arithmetic is not.
 local function commit()
@@ -72,30 +51,6 @@ local function mend()
   commit()
 end
 
--- Side keys whose loss nothing makes good, by what the counters say of them. The others hold calls that are under way, and
--- come again with those. One to three looks, whatever the size.
-local function incomplete()
-  local live = count('sampleable_size')
-  if settings.consume then
-    local n = redis.call('ZCARD', order)
-    if n ~= live then return wrong_size(order, n, live) end
-  else
-    local first, gaps = count('first'), count('last') - count('first') + 1 - live
-    local n = gaps ~= 0 and redis.call('ZCOUNT', holes, int(first), '+inf') or 0
-    if n ~= gaps then return wrong_size(holes, n, gaps) end
-  end
-  local n = redis.call('SCARD', parting)
-  if n ~= count('parting') then return wrong_size(parting, n, count('parting')) end
-  if count('leased') > 0 and redis.call('EXISTS', leases, leased) < 2 then
-    return missing(redis.call('EXISTS', leases) == 0 and leases or leased, 'what is lent')
-  end
-  if redis.call('EXISTS', held, holds) == 1 then
-    return redis.call('EXISTS', held) == 0 and missing(held, 'what ' .. holds .. ' holds')
-      or missing(holds, 'who holds ' .. held)
-  end
-  return nil
-end
-
 -- Reads settings and counters. Another epoch means that the buffer was deleted (and created anew) since the caller opened it.
 local function enter(epoch, inside_gate)
   local values = redis.call('HMGET', config, unpack(SETTINGS))
@@ -108,7 +63,8 @@ local function enter(epoch, inside_gate)
   for i, value in ipairs(values) do
     if i <= TOTALS then loaded[COUNTERS[i]] = tonumber(value or 0) else settings[COUNTERS[i]] = value or '0' end
   end
-  if inside_gate then return nil end
+  local damaged = unsound()
+  if damaged or inside_gate then return damaged end
   if redis.call('EXISTS', records) == 0 then
     if redis.call('EXISTS', inbox) == 0 then return missing(records, 'the stream of records') end
     mend()

@@ -67,7 +67,7 @@ def test_unknown_word_is_a_protocol_error():
 LAYERS = [
     {"exceptions", "samplers", "_clock", "_lua", "_leases"},
     {"_keys", "_options", "_types", "_codes", "_plain", "_schema", "_tensors", "_columns", "embedded"},
-    {"_encode", "_decode", "_scripts", "_address", "_rights"},
+    {"_encode", "_decode", "_scripts", "_address", "_rights", "_stored"},
     {"_core", "_steps"},
     {"_requests", "_burst", "_faults"},
     {"_ops_read", "_ops_lease", "_server_facts"},

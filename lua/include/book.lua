@@ -1,0 +1,23 @@
+-- book: the settings and counters that a script has read, and what it changes.
+-- @include keys
+-- @include chunks
+-- @include missing
+local settings, loaded, deltas = {}, {}, {}
+local SETTINGS = {'epoch', 'state', 'capacity', 'sampler', 'consume_after_n_samples', 'shutdowns', 'drained',
+  'schema_hash', 'record_bytes'}
+local COUNTERS = {'first', 'last', 'sampleable_size', 'storage_size', 'leased', 'parting', 'clock', 'clock_offset',
+  'last_write', 'write_count', 'records_total', 'bytes_total'}
+local TOTALS = 9 -- COUNTERS behind this one may pass 2^53: their text is kept in `settings`, and never their value
+
+-- The value that a counter has now; only those of COUNTERS that stay below 2^53.
+local function count(name)
+  return loaded[name] + (deltas[name] or 0)
+end
+
+local function bump(name, n)
+  deltas[name] = (deltas[name] or 0) + n
+end
+
+local function set_count(name, value)
+  bump(name, value - count(name))
+end

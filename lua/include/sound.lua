@@ -1,0 +1,52 @@
+-- sound: what no script has left behind like that: values that somebody wrote by hand, keys that somebody deleted.
+-- @include book
+local NUMBERS = {'capacity', 'shutdowns', 'record_bytes'}
+local MOST, STEP = 9007199254740992, 20000 -- 2^53; records of one write, which may be there before room was made for them
+
+local function is_whole(x)
+  x = tonumber(x)
+  return x and x % 1 == 0 and math.abs(x) <= MOST
+end
+
+-- What no script of ours has written, as an answer. A script that went on with it might fail halfway, or never end.
+local function unsound()
+  for _, name in ipairs(NUMBERS) do
+    if not is_whole(settings[name]) then return {'DAMAGED', '-', config, 'has no number as ' .. name, 'a whole one'} end
+  end
+  for i, name in ipairs(COUNTERS) do
+    local sound
+    if i <= TOTALS then sound = is_whole(loaded[name]) else sound = settings[name]:find('^%d+$') end
+    if not sound then return {'DAMAGED', '-', counters, 'has no number as ' .. name, 'a whole one'} end
+  end
+  if not settings.consume and settings.consume_after_n_samples ~= 'None' then
+    return {'DAMAGED', '-', config, 'has no number as consume_after_n_samples', 'a whole one, or None'}
+  end
+  if count('first') > count('last') + 1 or count('sampleable_size') + count('leased') > settings.capacity + STEP then
+    return {'DAMAGED', '-', counters, 'has impossible sizes', 'what fits the stream'}
+  end
+  return nil
+end
+
+-- Side keys whose loss nothing makes good, by what the counters say of them. The others hold calls that are under way, and
+-- come again with those. One to four looks, whatever the size.
+local function incomplete()
+  local live = count('sampleable_size')
+  if settings.consume then
+    local n = redis.call('ZCARD', order)
+    if n ~= live then return wrong_size(order, n, live) end
+  else
+    local first, gaps = count('first'), count('last') - count('first') + 1 - live
+    local n = gaps ~= 0 and redis.call('ZCOUNT', holes, int(first), '+inf') or 0
+    if n ~= gaps then return wrong_size(holes, n, gaps) end
+  end
+  local n = redis.call('SCARD', parting)
+  if n ~= count('parting') then return wrong_size(parting, n, count('parting')) end
+  if count('leased') > 0 and redis.call('EXISTS', leases, leased) < 2 then
+    return missing(redis.call('EXISTS', leases) == 0 and leases or leased, 'what is lent')
+  end
+  if redis.call('EXISTS', held, holds) == 1 then
+    return redis.call('EXISTS', held) == 0 and missing(held, 'what ' .. holds .. ' holds')
+      or missing(holds, 'who holds ' .. held)
+  end
+  return nil
+end

@@ -1,0 +1,99 @@
+"""What lies in a buffer's hashes, as values: anybody may have written there, so that nothing is taken for granted."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redis_replay._keys import Keys
+from redis_replay._options import lease_seconds
+from redis_replay._schema import Schema
+from redis_replay.exceptions import BufferDamagedError, RecordDecodeError
+from redis_replay.samplers import Sampler, parse
+
+MAX_SAMPLER = 200  # characters
+_WHOLE = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+
+
+def damaged(keys: Keys, what: str, field: str, text: str, expected: str) -> BufferDamagedError:
+    """The error for a field of the hash `what`. A long text is cut."""
+    return BufferDamagedError(name=keys.name, key=keys.key(what), found=f"has {text[:60]!r} as {field}", expected=expected)
+
+
+def number(keys: Keys, what: str, field: str, text: str | None) -> int:
+    """A field of the hash `what` as a whole number.
+
+    Raises:
+        BufferDamagedError: it is none.
+    """
+    if text is None or not _WHOLE.fullmatch(text):
+        raise damaged(keys, what, field, text or "", "a whole number")
+    return int(text)
+
+
+def uses(keys: Keys, config: Mapping[str, str]) -> int | None:
+    """consume_after_n_samples."""
+    text = config.get("consume_after_n_samples")
+    return None if text == "None" else number(keys, "config", "consume_after_n_samples", text)
+
+
+def lease(keys: Keys, config: Mapping[str, str]) -> float | None:
+    """The lease that readers have where they name none, in seconds.
+
+    Raises:
+        BufferDamagedError: it is no number of seconds that is allowed.
+    """
+    text = config.get("lease", "")
+    if text == "None":
+        return None
+    try:
+        return lease_seconds(float(text))
+    except ValueError:
+        raise damaged(keys, "config", "lease", text, "a number of seconds, or None") from None
+
+
+def sampler(keys: Keys, config: Mapping[str, str]) -> Sampler:
+    """The sampler.
+
+    Raises:
+        BufferDamagedError: this version has none that is stored by this text.
+    """
+    text = config.get("sampler", "")
+    try:
+        found = parse(text) if len(text) <= MAX_SAMPLER else None
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        found = None
+    if found is None or repr(found) != text:
+        raise damaged(keys, "config", "sampler", text, "a sampler of this version")
+    return found
+
+
+def schema(keys: Keys, text: str, expected_hash: str | None) -> Schema:
+    """The schema of records whose scripts say it has this hash.
+
+    Raises:
+        BufferDamagedError: the text is no schema, or one of another hash.
+    """
+    try:
+        found = Schema.from_text(text)
+    except RecordDecodeError as error:
+        raise damaged(keys, "config", "schema", text, f"a schema ({error.reason})") from None
+    if expected_hash not in (None, found.hash):
+        raise damaged(keys, "config", "schema_hash", str(expected_hash), f"{found.hash}, that of its schema")
+    return found
+
+
+def indices(keys: Keys, text: str) -> NDArray[np.int64]:
+    """Indices with spaces between, as a draw gives them.
+
+    Raises:
+        BufferDamagedError: one is none.
+    """
+    words: list[Any] = text.split()
+    try:
+        return np.array(words, np.int64)
+    except (ValueError, OverflowError):
+        wrong = next(word for word in words if not _WHOLE.fullmatch(word) or len(word) > 16)
+        raise damaged(keys, "order", "a live index", wrong, "indices alone") from None
