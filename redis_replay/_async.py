@@ -105,13 +105,15 @@ class AsyncReplayBuffer:
 
     # Writing
 
-    async def add(self, record: Any) -> int:
+    async def add(self, record: Any, *, timeout: float | None = None) -> int:
+        limit = opt.seconds("timeout", timeout)
         rows = encode_record(record, (await self._runtime()).core.schema)
-        return int((await self._run(write.write, rows))[0])
+        return int((await self._run(write.write, rows, limit))[0])
 
-    async def extend(self, batch: Any) -> NDArray[np.int64]:
+    async def extend(self, batch: Any, *, timeout: float | None = None) -> NDArray[np.int64]:
+        limit = opt.seconds("timeout", timeout)
         rows = encode_batch(batch, (await self._runtime()).core.schema)
-        indices: NDArray[np.int64] = await self._run(write.write, rows)
+        indices: NDArray[np.int64] = await self._run(write.write, rows, limit)
         return indices
 
     async def remove(self, index: Any) -> int:

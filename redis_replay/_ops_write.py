@@ -12,6 +12,7 @@ from redis_replay import _scripts as scripts
 from redis_replay._core import CALL_SECONDS, Core, Lane
 from redis_replay._encode import Rows
 from redis_replay._ops_read import stored_schema
+from redis_replay._options import FOREVER
 from redis_replay._schema import MAX_STEP, check
 from redis_replay._steps import Pipe, Step
 from redis_replay._types import Reply
@@ -25,8 +26,9 @@ SMALL, SMALL_STEP = (
 )  # bytes of a record, of a step: above, native XADDs cost less (docs/benchmarks.md, limits.md)
 
 
-def write(core: Core, lane: Lane, rows: Rows) -> Generator[Step, Any, NDArray[np.int64]]:
-    """Writes all of `rows`, cut into steps in order. Gives their indices, int64 (n,).
+def write(core: Core, lane: Lane, rows: Rows, timeout: float = FOREVER) -> Generator[Step, Any, NDArray[np.int64]]:
+    """Writes all of `rows`, cut into steps in order, within `timeout` seconds; without end each step has CALL_SECONDS. Gives
+    their indices, int64 (n,).
 
     Raises:
         ArgumentError: a record is empty, or above the limit of one step or of the server.
@@ -36,10 +38,11 @@ def write(core: Core, lane: Lane, rows: Rows) -> Generator[Step, Any, NDArray[np
         raise ArgumentError(name="record", allowed="a dict with at least one leaf", found={})
     _check_size(core, rows.largest)
     out: list[NDArray[np.int64]] = []
-    done = 0
+    done, deadline = 0, core.clock() + timeout
     for low, high in _cut(rows):
+        until = deadline if timeout < FOREVER else core.clock() + CALL_SECONDS
         try:
-            first, last = yield from _write_step(core, lane, rows, low, high)
+            first, last = yield from _write_step(core, lane, rows, low, high, until)
         except ReplayError as error:
             error.done = done
             raise
@@ -70,12 +73,13 @@ def _cut(rows: Rows) -> Iterator[tuple[int, int]]:
     yield low, len(rows)
 
 
-def _write_step(core: Core, lane: Lane, rows: Rows, low: int, high: int) -> Generator[Step, Any, tuple[int, int]]:
+def _write_step(core: Core, lane: Lane, rows: Rows, low: int, high: int, until: float) -> Generator[Step, Any, tuple[int, int]]:
     """One step, all of it or nothing. Sends the schema's text only where none is stored yet."""
     send = _add if rows.largest <= SMALL and (high - low) * rows.largest <= SMALL_STEP else _gate
     text = ""
     while True:
-        reply = yield from send(core, lane, rows, low, high, text)
+        about = _about(rows, low, high, text)
+        reply = yield from send(core, lane, rows, low, high, about, until)
         if reply.word == "OK":
             core.schema, core.record_bytes = core.schema or rows.schema, max(core.record_bytes, rows.largest)
             first, last = rq.numbers("add", reply, 2)
@@ -107,16 +111,15 @@ def _about(rows: Rows, low: int, high: int, text: str) -> _About:
     return _About(schema_hash=rows.schema.hash, schema=text, record_bytes=rows.largest, total_bytes=total, n=high - low)
 
 
-def _add(core: Core, lane: Lane, rows: Rows, low: int, high: int, text: str) -> Generator[Step, Any, Reply]:
-    script = scripts.add(payload=rows.packed(b"", low, high), **_about(rows, low, high, text))
-    return (yield from rq.request(core, lane, script, core.clock() + CALL_SECONDS, writes=True))
+def _add(core: Core, lane: Lane, rows: Rows, low: int, high: int, about: _About, until: float) -> Generator[Step, Any, Reply]:
+    script = scripts.add(payload=rows.packed(b"", low, high), **about)
+    return (yield from rq.request(core, lane, script, until, writes=True))
 
 
-def _gate(core: Core, lane: Lane, rows: Rows, low: int, high: int, text: str) -> Generator[Step, Any, Reply]:
+def _gate(core: Core, lane: Lane, rows: Rows, low: int, high: int, about: _About, until: float) -> Generator[Step, Any, Reply]:
     """Open, native XADDs, close, in one MULTI: large payloads do not go through Lua."""
-    until = core.clock() + CALL_SECONDS
     yield from rq.prepare(core, lane, until)
-    number, about = lane.next_number(), _about(rows, low, high, text)
+    number = lane.next_number()
     opening, closing = (
         rq.pack_script(core, rq.numbered(core, lane, number, scripts.gate(step=step, **about))) for step in ("open", "close")
     )

@@ -122,27 +122,35 @@ class ReplayBuffer:
 
     # Writing
 
-    def add(self, record: Any) -> int:
+    def add(self, record: Any, *, timeout: float | None = None) -> int:
         """Writes one record (a dict of arrays, tensors, scalars, text, bytes or dicts; or a TensorDict). Gives its index.
+
+        Args:
+            timeout: seconds for the call, outages included; None and inf: 5 s.
 
         Raises:
             SchemaError: it does not fit the schema that the first write fixed. BufferShutDownError, LimitError,
             OutOfMemoryError, BufferGoneError, ConnectionLostError; OutcomeUnknownError: no reply came.
         """
+        limit = opt.seconds("timeout", timeout)
         rows = encode_record(record, self._runtime().core.schema)
-        return int(self._run(write.write, rows)[0])
+        return int(self._run(write.write, rows, limit)[0])
 
-    def extend(self, batch: Any) -> NDArray[np.int64]:
+    def extend(self, batch: Any, *, timeout: float | None = None) -> NDArray[np.int64]:
         """Writes a batch: leaves with a leading batch dimension, or a list of records. Gives their indices, int64 (n,).
 
         All of it is written or none, up to 20,000 records and 64 MiB; a longer one goes in steps, in order. A batch larger
         than the capacity keeps its tail; the rest counts as written and evicted.
 
+        Args:
+            timeout: seconds for the call, outages included; None and inf: 5 s for each step.
+
         Raises:
             as `add`; `done` of the error says how many records were written in steps before.
         """
+        limit = opt.seconds("timeout", timeout)
         rows = encode_batch(batch, self._runtime().core.schema)
-        indices: NDArray[np.int64] = self._run(write.write, rows)
+        indices: NDArray[np.int64] = self._run(write.write, rows, limit)
         return indices
 
     def remove(self, index: Any) -> int:

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from redis_replay import _ops_admin, _ops_sample, _ops_write, _requests, _wakeup, _wire, samplers
+from redis_replay import ReplayBuffer, _ops_admin, _ops_sample, _ops_write, _requests, _wakeup, _wire, samplers
 from redis_replay.embedded import EmbeddedServer
 from redis_replay.exceptions import ConnectionLostError, OutcomeUnknownError
 from tests import _server
@@ -250,3 +250,19 @@ def test_every_call_on_a_dead_server_ends(doomed, kind, monkeypatch):
     assert {name for name, call in calls.items() if call.seconds > 3} == set()
     closing = Running(handle.end)
     assert (closing.error(), closing.seconds < 4) == (None, True)
+
+
+@pytest.mark.parametrize("verb", ["add", "extend"])
+def test_a_write_gives_up_in_its_time(doomed, verb):
+    """A writer can stop when it wants to, and sooner or later than other calls."""
+    buffer = ReplayBuffer(doomed.url, "b", capacity=10)
+    buffer.add(record(0))
+    doomed.close()
+    for seconds in (0, 0.4):
+        call = Running(getattr(buffer, verb), record(1) if verb == "add" else records(2), timeout=seconds)
+        assert isinstance(call.error(), ConnectionLostError | OutcomeUnknownError)
+        assert seconds - 0.1 <= call.seconds < seconds + 1
+    for wrong in (-1, float("nan"), True):
+        with pytest.raises((ValueError, TypeError), match="timeout"):
+            getattr(buffer, verb)(record(1), timeout=wrong)
+    buffer.close()

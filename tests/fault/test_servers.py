@@ -11,7 +11,7 @@ import threading
 import pytest
 import redis
 
-from redis_replay import ReplayBuffer, _ops_sample, _ops_write, _requests, samplers
+from redis_replay import ReplayBuffer, _ops_sample, samplers
 from redis_replay.embedded import EmbeddedServer
 from redis_replay.exceptions import (
     BufferClosedError,
@@ -192,14 +192,12 @@ def test_closing_does_not_wait_for_a_frozen_server(freezer, open_buffer):
     assert (closing.error(timeout=15), closing.seconds < 3) == (None, True)
 
 
-def test_write_to_a_frozen_server_is_unknown(freezer, open_buffer, monkeypatch):
+def test_write_to_a_frozen_server_is_unknown(freezer, open_buffer):
     """A write to a frozen server ends at its deadline as unknown, and is there once after the handle's next call."""
     buffer = open_buffer(freezer.server.url, capacity=10)
     buffer.add(record(0))
-    for module in (_requests, _ops_write):
-        monkeypatch.setattr(module, "CALL_SECONDS", 0.5)
     freezer.freeze()
-    call = Running(buffer.add, record(1))
+    call = Running(buffer.add, record(1), timeout=0.5)
     assert (call.how(), call.seconds < 1.5) == (OutcomeUnknownError, True)
     freezer.thaw()
     buffer.add(record(2))
