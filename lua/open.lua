@@ -54,8 +54,8 @@ local function differences()
   return #out > 2 and out or nil
 end
 
-if mode == 'fresh' and redis.call('TYPE', config).ok ~= 'hash' then erase() end
-if mode == 'fresh' and redis.call('HGET', config, 'epoch') ~= epoch then erase() end -- sent again, it is there already
+if mode == 'fresh' and redis.call('TYPE', config).ok ~= 'hash' and redis.call('EXISTS', unpack(KEYS)) > 0 then erase() end
+if mode == 'fresh' and (redis.call('HGET', config, 'epoch') or epoch) ~= epoch then erase() end -- sent again, it is there already
 local there = redis.call('EXISTS', config) == 1
 local wrong = damage(there)
 if wrong then return wrong end

@@ -36,7 +36,9 @@ def end(
         applied, late = applied + int(reply.data[0]), late + int(reply.data[1])
         core.leases.end(list(names[done : applied + late]))
     if late:
-        log.warning("buffer %r: %d leases had run out; their records may be handed out again", core.name, late)
+        log.warning(
+            "buffer %r: %d of the leases had ended before; if they ran out, others may have their records", core.name, late
+        )
     return LeasesEnded(applied, late)
 
 
@@ -66,4 +68,4 @@ def _renew(core: Core, names: list[str], until: float) -> Generator[Step, Any, N
         reply = yield from rq.ask(core, scripts.renew(name=names[low : low + MANY]), until)
         core.leases.end(ended := [name for name in reply.texts() if name in names])
         if ended:
-            log.warning("buffer %r: %d leases had run out; their records may be handed out again", core.name, len(ended))
+            log.warning("buffer %r: %d leases ran out; others may be given their records", core.name, len(ended))

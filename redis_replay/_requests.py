@@ -18,6 +18,7 @@ from redis_replay.exceptions import OutcomeUnknownError, ProtocolError, ReplayEr
 Take = Callable[[Any], Any]  # what to make of a reply
 Stop = Callable[[], bool]  # whether a call that is not answered shall give up
 UNKEPT = (b"GONE", b"DAMAGED", b"FORGOTTEN", b"STALE")  # answers that the server does not keep with the lane's number
+WRITES = ("stats", "delete", "renew")  # scripts without a number that change something
 STOP_SECONDS = 1.0  # between two looks at it
 HEAVY = 4096  # records of a batch: above, what was held ends by a script of its own, so that no script takes long
 FIRST_BACKOFF, LAST_BACKOFF = 0.01, 0.5  # seconds between tries; the real one is jittered
@@ -137,11 +138,23 @@ def ask(
     Raises:
         the error of `_codes` for a refusal; ConnectionLostError, ServerRefusedError.
     """
+    if script.verb in WRITES:
+        check_rights(core)
     step = Call(Script(script.verb, (core.epoch.encode(), *script.args), script.packed, script.count))
     reply = read((yield from deliver_once(core, step, until)))
     if reply.word not in answers:
         raise refused(core, script.verb, reply)
     return reply
+
+
+def check_rights(core: Core) -> None:
+    """Before a script that writes: one that is refused in its middle has done half its work.
+
+    Raises:
+        NoPermissionError: the user may only read.
+    """
+    if core.lacks is not None:
+        raise copy(core.lacks)
 
 
 def numbered(core: Core, lane: Lane, number: int, script: Script) -> Script:
@@ -156,8 +169,7 @@ def prepare(core: Core, lane: Lane, until: float, stop: Stop | None = None) -> G
     Raises:
         NoPermissionError: the user may only read.
     """
-    if core.lacks is not None:
-        raise copy(core.lacks)
+    check_rights(core)
     if (question := lane.question) is not None:
         if not question.closed:
             yield from learn(core, question, until, stop)

@@ -208,7 +208,8 @@ class ReplayBuffer:
             lease: `info.lease`, or several of them.
 
         Returns:
-            How many it ended, and how many had ended before: those ran out, and their records may be handed out again.
+            How many it ended, and how many had ended before: they ran out, and others may have their records; or `ack`,
+            `release`, the next `sample` or `empty` had ended them.
         """
         return self._end_leases(scripts.ack, lease)
 
