@@ -57,6 +57,7 @@ class Proxy:
         self._flowing.set()
         self._sockets: set[socket.socket] = set()
         self._silent: set[socket.socket] = set()
+        self._gates: dict[socket.socket, threading.Event] = {}
         self._lock = threading.Lock()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}/0"
@@ -88,6 +89,8 @@ class Proxy:
     def _pump(self, source: socket.socket, sink: socket.socket, direction: str) -> None:
         try:
             while data := source.recv(CHUNK):
+                if gate := self._gates.get(source):
+                    gate.wait()
                 if source in self._silent:
                     continue
                 if direction == "replies":
@@ -113,6 +116,7 @@ class Proxy:
             with self._lock:
                 self._sockets.discard(one)
                 self._silent.discard(one)
+                self._gates.pop(one, None)
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
             one.close()
@@ -125,11 +129,18 @@ class Proxy:
         """Passes on what was kept back."""
         self._flowing.set()
 
-    def silence(self) -> int:
-        """Passes nothing on any more on the connections that are open, and leaves them open. Gives how many there were."""
+    def silence(self) -> None:
+        """Passes nothing on any more on the connections that are open, and leaves them open."""
         with self._lock:
             self._silent |= self._sockets
-            return len(self._silent) // 2
+
+    def postpone(self) -> Callable[[], None]:
+        """Keeps back what the connections that are open carry; new ones pass. Gives what passes it on: also to the server
+        what was sent by who has long closed its connection."""
+        gate = threading.Event()
+        with self._lock:
+            self._gates |= dict.fromkeys(self._sockets, gate)
+        return gate.set
 
     def cut(self) -> None:
         """Closes every connection."""
