@@ -1,6 +1,5 @@
 """Operations that read: schema, stats, records by index, pages, the doctor. Generators without I/O: see _steps."""
 
-import math
 from collections.abc import Generator
 from typing import Any
 
@@ -46,7 +45,7 @@ def stats(core: Core) -> Generator[Step, Any, dict[str, int | float | str | bool
     raw["size"] = raw["sampleable_size"]
     raw["utilization"] = int(raw["storage_size"]) / int(raw["capacity"])
     raw["initialized"] = True
-    raw["seconds_since_write"] = int(raw["idle_us"]) / 1e6 if int(raw["idle_us"]) >= 0 else math.inf
+    raw["seconds_since_write"] = int(raw["idle_us"]) // 1_000_000  # whole, so that two looks in a row show the same
     internal = ("clock", "clock_offset", "arrivals", "first", "last", "last_write", "idle_us", "rewound_at")
     return {name: raw[name] for name in sorted(raw) if name not in internal}
 

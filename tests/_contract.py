@@ -11,6 +11,7 @@ from redis_replay._keys import Keys
 from redis_replay._lua import header, load
 
 SECONDS = 2.0  # within which a refusal must come
+AGE = {"seconds_since_write": 0}  # what goes on by itself in stats
 SMALL, LARGE = 2, 1500  # float32 values in a record's `x`: it goes through add.lua, or as a native XADD between the gates
 
 

@@ -62,6 +62,7 @@ class Proxy:
         self._flowing = threading.Event()
         self._flowing.set()
         self._sockets: set[socket.socket] = set()
+        self._gates: dict[socket.socket, threading.Event] = {}
         self._lock = threading.Lock()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}/0"
@@ -93,6 +94,8 @@ class Proxy:
     def _pump(self, source: socket.socket, sink: socket.socket, direction: str) -> None:
         try:
             while data := source.recv(CHUNK):
+                if gate := self._gates.get(source):
+                    gate.wait()
                 if source in self._stranded:
                     continue
                 if direction == "replies":
@@ -119,6 +122,7 @@ class Proxy:
             with self._lock:
                 self._sockets.discard(one)
                 self._stranded.discard(one)
+                self._gates.pop(one, None)
             with contextlib.suppress(OSError):
                 if self.resets:
                     one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -140,6 +144,14 @@ class Proxy:
     def let_go(self) -> None:
         """Passes on what was kept back."""
         self._flowing.set()
+
+    def postpone(self) -> Callable[[], None]:
+        """Keeps back what the connections that are open carry; new ones pass. Gives what passes it on: also to the server
+        what was sent by who has long closed its connection."""
+        gate = threading.Event()
+        with self._lock:
+            self._gates |= dict.fromkeys(self._sockets, gate)
+        return gate.set
 
     def cut(self) -> None:
         """Closes every connection."""

@@ -14,7 +14,7 @@ from redis_replay import ReplayBuffer, samplers
 from redis_replay.embedded import EmbeddedServer
 from redis_replay.exceptions import ReplayError
 from tests.chaos._server import DurableServer
-from tests.chaos._workers import NAME, be_impatient, records
+from tests.chaos._workers import IMPATIENT_S, NAME, PATIENT_S, records, set_patience
 
 WORK_S = 1.5
 POWER_S = 1.0  # of the file that a power cut takes away
@@ -48,6 +48,7 @@ class _Work:
     """One writer and one learner, until their server is gone: what each was told."""
 
     def __init__(self, url: str) -> None:
+        set_patience(IMPATIENT_S)  # the server will be gone for good
         self._url = url
         self.written: dict[int, int] = {}  # tag -> index
         self.drawn: set[int] = set()
@@ -84,6 +85,7 @@ class _Work:
         """Until both have seen that the server is gone."""
         for thread in self._threads:
             thread.join()
+        set_patience(PATIENT_S)
 
 
 def _judge(loss: Loss, work: _Work, url: str, *, kept: bool) -> None:
@@ -97,8 +99,16 @@ def _judge(loss: Loss, work: _Work, url: str, *, kept: bool) -> None:
         loss.back += len(work.acked & there)
         loss.findings += [f"{f.invariant} {f.key}: {f.expected}, found {f.found}" for f in buffer.doctor().findings]
         if lost and kept:
-            new = buffer.extend(records(list(range(10**7, 10**7 + 20_000)))).tolist()
-            loss.renamed += len(set(new) & {work.written[tag] for tag in lost})
+            indices = {work.written[tag] for tag in lost}
+            loss.renamed += len(_next_indices(buffer, max(indices)) & indices)
+
+
+def _next_indices(buffer: ReplayBuffer, last: int) -> set[int]:
+    """The indices that new records get, until they pass `last`."""
+    given: set[int] = {0}
+    while max(given) < last:
+        given.update(buffer.extend(records([10**7] * 500)).tolist())
+    return given
 
 
 def _incremental(directory: Path) -> Path:
@@ -151,8 +161,7 @@ def _unkept(loss: Loss, binary: str) -> None:
 
 
 def losses(binary: str, directory: Path, kills: int) -> Iterator[Loss]:
-    """One for each way of keeping data. This process has little patience from now on."""
-    be_impatient()
+    """One for each way of keeping data."""
     ways = [(ALWAYS, "always", False), ("everysec, SIGKILL", "everysec", False), ("everysec, power cut", "everysec", True)]
     for what, fsync, power_cut in ways:
         loss = Loss(what)

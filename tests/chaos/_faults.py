@@ -15,7 +15,7 @@ from tests._proxy import Policy, Proxy, now_and_then
 from tests.chaos._crew import Crew
 from tests.chaos._ledger import Ledger
 from tests.chaos._server import DurableServer
-from tests.chaos._workers import LEASE_S, NAME
+from tests.chaos._workers import IMPATIENT_S, LEASE_S, NAME
 
 ROUNDS = 3  # of the deck, at least: so often each fault happens on the slowest machine
 
@@ -38,6 +38,7 @@ class Faults:
             ("sockets cut", self._proxy.cut),
             ("connections gone silent", self._proxy.strand),
             ("network stalls", self._stall),
+            ("requests late", lambda: self._later(self._random.uniform(1, 3) * IMPATIENT_S, self._proxy.postpone())),
             ("SCRIPT FLUSH", lambda: self._admin(lambda c: c.script_flush(self._random.choice(("SYNC", "ASYNC"))))),
             ("CLIENT KILL", self._client_kill),
             ("CLIENT PAUSE", self._client_pause),

@@ -33,7 +33,7 @@ NAME = "chaos"
 LEASE_S = 1.0
 TAGS = 1_000_000  # of one process
 LARGE = 700  # times 8 bytes: above what goes through a script
-IMPATIENT_S = 1.0  # instead of 5, so that outcomes stay unknown
+PATIENT_S, IMPATIENT_S = 5.0, 1.0  # how long a call goes on: as it is, and for some
 ANSWERED = (NotReadyError, ReplayTimeoutError)
 EXPECTED = (*ANSWERED, ReplayCancelledError, ConnectionLostError, ServerRefusedError, OutcomeUnknownError)
 OVER_S = 2.0  # a call may end so long after its timeout: a last reply, or a connection, that does not come
@@ -72,7 +72,7 @@ class Worker:
         self.random = random.Random(job.seed)
         self.stopping = False
         self.buffer: Any = None
-        self.patience = IMPATIENT_S if job.impatient else 5.0
+        self.patience = IMPATIENT_S if job.impatient else PATIENT_S
 
     async def call(self, what: str, bound: float, make: Any, *, then: Any = lambda _: {}, **data: Any) -> Any:
         """One call, between two lines. Gives its result, or the error that it may end with."""
@@ -233,7 +233,7 @@ def run(kind: type[Worker], job: Job) -> None:
     _count_retries(worker.ledger)
     logging.getLogger("redis_replay").addHandler(_Logged(worker.ledger))
     if job.impatient:
-        be_impatient()
+        set_patience(IMPATIENT_S)
     try:
         _drive(worker)
     except BaseException:
@@ -241,10 +241,10 @@ def run(kind: type[Worker], job: Job) -> None:
         sys.exit(1)
 
 
-def be_impatient() -> None:
-    """Calls of this process give up soon, so that their outcomes stay unknown."""
+def set_patience(seconds: float) -> None:
+    """How long the calls of this process go on before they give up. Where that is soon, their outcomes stay unknown."""
     for module in (_requests, _ops_write, _ops_lease):
-        module.CALL_SECONDS = IMPATIENT_S
+        module.CALL_SECONDS = seconds
 
 
 class _Logged(logging.Handler):

@@ -97,7 +97,7 @@ def make_huge(scene):
 
 def lend_all(scene):
     scene.client.hset(scene.key("config"), "capacity", 5)
-    scene.raw.sample(5, lease=1000)
+    scene.buffer.sample(5, lease=1000.0)
 
 
 def forget_schema(scene):

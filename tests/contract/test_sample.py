@@ -5,7 +5,7 @@ import pytest
 
 from redis_replay.exceptions import ArgumentError, ArgumentTypeError, NotReadyError
 from redis_replay.samplers import Fifo, Lifo, Uniform
-from tests._contract import LARGE, SMALL, Records, nothing_changes, numbers, refused
+from tests._contract import AGE, LARGE, SMALL, Records, nothing_changes, numbers, refused
 
 SAMPLERS = pytest.mark.parametrize("sampler", [Uniform(), Uniform(replacement=False), Fifo(), Lifo()], ids=repr)
 ENDS = pytest.mark.parametrize("sampler", [Fifo(), Lifo()], ids=repr)
@@ -159,7 +159,7 @@ def test_drawing_without_consumption_takes_nothing(server, make_buffer, client, 
     buffer.extend(records.many(0, 9))
     before = buffer.stats()
     buffer.sample(5)
-    assert buffer.stats() | {"holds": 0} == before | {
+    assert buffer.stats() | AGE | {"holds": 0} == before | AGE | {
         "sample_calls": before["sample_calls"] + 1,
         "samples_returned": before["samples_returned"] + 5,
     }

@@ -14,7 +14,7 @@ from redis_replay.exceptions import (
     SchemaError,
 )
 from redis_replay.samplers import Fifo
-from tests._contract import contents, nothing_changes, numbers, refused, stored_numbers
+from tests._contract import AGE, contents, nothing_changes, numbers, refused, stored_numbers
 
 CONSUMES = pytest.mark.parametrize("consume", [None, 1, 2])
 
@@ -334,9 +334,6 @@ def test_utilization_is_a_part_of_capacity(server, make_buffer, small):
     assert buffer.stats()["utilization"] == 0.0
     buffer.extend(small.many(0, 6))
     assert buffer.stats()["utilization"] == 0.75
-
-
-AGE = {"seconds_since_write": 0}  # which goes on by itself
 
 
 def test_stats_change_nothing(server, make_buffer, client, records):

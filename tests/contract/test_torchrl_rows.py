@@ -17,7 +17,7 @@ import pytest
 from redis_replay import ReplayBuffer
 from redis_replay.exceptions import BufferShutDownError, NotReadyError
 from redis_replay.samplers import Fifo
-from tests._contract import LARGE, SMALL, Records, nothing_changes, numbers, refused
+from tests._contract import AGE, LARGE, SMALL, Records, nothing_changes, numbers, refused
 from tests._helpers import wait_until
 
 METHODS = pytest.mark.parametrize("method", ["fork", "spawn"])
@@ -327,7 +327,7 @@ def test_stats_are_flat_and_repeatable(server, make_buffer, client, small):
     assert names | {"capacity", "utilization"} <= set(stats)
     assert json.loads(json.dumps(stats)) == stats
     with nothing_changes(client, ()):
-        assert buffer.stats() == stats
+        assert buffer.stats() | AGE == stats | AGE
 
 
 def test_fifteen_writes_into_ten_places(server, make_buffer, records):

@@ -449,7 +449,7 @@ def test_the_timeout_comes_before_the_stall(queue, reader):
 
 def test_stats_tell_who_writes(queue, make_buffer, client):
     """Live writers, and the age of the last write: one that closed is none, nor is one that has been silent for a minute."""
-    assert (queue.stats()["writers"], queue.stats()["seconds_since_write"]) == (0, math.inf)
+    assert (queue.stats()["writers"], queue.stats()["seconds_since_write"]) == (0, -1)
     queue.extend(records(1))
     with make_buffer(attach=True) as other:
         other.extend(records(1))
