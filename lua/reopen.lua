@@ -8,11 +8,15 @@
 --   OK                                open, or was
 --   DAMAGED key found expected        the stream of records is missing
 --   GONE | FORGOTTEN | STALE          another epoch | lane not known | a late copy
--- Writes   config
--- Publishes  open to events
+-- Writes   config, waiters, waiting
+-- Publishes  open to events; wake to every waiter
 -- @include request
 local again, became, time = accept(false, false)
 if again then return again end
+if settings.state == 'draining' then -- a shutdown that is over: waits of before end with it
+  settings.shutdowns = redis.call('HINCRBY', config, 'shutdowns', 1)
+  wake_all(time)
+end
 if settings.state ~= 'open' then
   redis.call('HSET', config, 'state', 'open', 'drained', '0')
   redis.call('PUBLISH', events, 'open')

@@ -85,7 +85,15 @@ if lost then return done({'DAMAGED', records, 'has_no_entry_0-' .. lost, 'one_fo
 local live = int(count('sampleable_size'))
 local lease = lease_us > 0 and lane .. '.' .. int(number) or nil
 local words, counts = hand_out(indices, is_small(), lease, lease_us, time)
-local last = settings.state == 'draining' and count('sampleable_size') + count('leased') == (lease and n or 0) and 'l' or '-'
+
+-- Whether a draining buffer has no more than what is given out here: nothing of it comes back when it is acknowledged.
+local function is_last()
+  for _, use in ipairs(lease and counts or {}) do
+    if tonumber(use) < settings.consume then return false end
+  end
+  return settings.state == 'draining' and count('sampleable_size') + count('leased') == (lease and n or 0)
+end
+local last = is_last() and 'l' or '-'
 local kept = {'OK', int(n), live, last, lease or '-'}
 for _, word in ipairs(words) do kept[#kept + 1] = word end
 done(kept)

@@ -56,6 +56,7 @@ class Lane:
     number: int = 0
     open_number: int = 0  # the lowest number that no script has answered, or 0
     registered: bool = False
+    holder: int = 0  # the thread whose call has it, or had it last
     resent: bool = False  # a copy of a request may be under way still
     question: Question | None = None  # while there is one, no other request goes over the lane
     heavy: bool = False  # it holds so many records that settling them takes a script of its own
@@ -156,18 +157,19 @@ class Core:
         """The server has given this index: to a record that was written here, or drawn."""
         self.given = max(self.given, index)
 
-    def take_lane(self) -> Lane | None:
-        """The lane on top of the stack, or a new one; None where LANES are in use.
+    def take_lane(self, holder: int) -> Lane | None:
+        """The lane on top of the stack, or a new one, for the thread `holder`; None where LANES are in use.
 
         One that an interrupt let go of is collected, and counts no more: there is no lock and no count to get wrong.
         """
         try:
-            return self.lanes.pop()
+            lane = self.lanes.pop()
         except IndexError:
             if len(self._all) >= LANES:
                 return None
-        lane = Lane()
-        self._all.add(lane)
+            lane = Lane()
+            self._all.add(lane)
+        lane.holder = holder
         return lane
 
     @property
@@ -180,10 +182,15 @@ class Core:
         lane.open_number = lane.open_number or lane.number
         self.leases.end([f"{lane.name}.{lane.number}"])  # as lua/sample.lua names it
 
-    def withdraw_lane(self, lane: Lane) -> None:
-        """Takes a lane off the stack that an interrupted call had put back already."""
+    def withdraw_lane(self, lane: Lane, holder: int) -> bool:
+        """Takes a lane off the stack if an interrupted call had put it back already. Whether the call has it: not if another
+        thread took it meanwhile.
+        """
+        if lane.holder != holder:
+            return False
         with suppress(ValueError):
             self.lanes.remove(lane)
+        return True
 
     def put_lane(self, lane: Lane) -> None:
         """Back on the stack. Those with an open number lie on top, so that the next call settles them."""

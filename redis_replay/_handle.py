@@ -1,7 +1,7 @@
 """What the sync and the async handle share: arguments checked, wishes made, batches decoded. No I/O."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,7 +72,8 @@ def mode(options: dict[str, Any], fresh: bool) -> str:
         ArgumentError: fresh=True without a capacity; a lease without consume_after_n_samples.
     """
     if options["capacity"] is not opt.UNSET:
-        if options["lease"] not in (opt.UNSET, None) and options["consume_after_n_samples"] in (opt.UNSET, None):
+        lends = options["lease"] is not opt.UNSET and options["lease"] is not None
+        if lends and (options["consume_after_n_samples"] is opt.UNSET or options["consume_after_n_samples"] is None):
             raise ArgumentError(name="consume_after_n_samples", allowed="given with lease", found=None)
         return "fresh" if opt.flag("fresh", fresh) else "create"
     if opt.flag("fresh", fresh):
@@ -177,10 +178,10 @@ def lease_names(lease: object) -> list[str]:
     """One lease or many.
 
     Raises:
-        ArgumentTypeError: it is neither a str nor an iterable of them.
+        ArgumentTypeError: it is neither a str nor a list, tuple or set of them.
         ArgumentError: it cannot be the name of a lease.
     """
-    names: list[Any] = [lease] if isinstance(lease, str) or not isinstance(lease, Iterable) else list(lease)
+    names: list[Any] = list(lease) if isinstance(lease, list | tuple | set) else [lease]
     for name in names:
         if not isinstance(name, str):
             raise ArgumentTypeError(name="lease", allowed="info.lease of a draw, or several of them", found=name)
@@ -220,7 +221,10 @@ def _tensor(index: Any) -> Any:
 
 def indices(value: object) -> list[int]:
     """One index or many (a sequence, an array, a tensor) as ints from 1 to 2^53 - 1."""
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError:  # lists of unequal length
+        raise ArgumentTypeError(name="index", allowed="whole numbers from 1 to 2^53 - 1", found=value) from None
     if array.size == 0:  # an empty list has no dtype of its own
         return []
     if array.dtype == object or array.dtype.kind not in "iu":

@@ -24,8 +24,12 @@ class Lease:
 
     @property
     def lives(self) -> bool:
-        """Whether somebody can still acknowledge it: a thread or task that has ended cannot."""
-        return not self.owner.done() if isinstance(self.owner, asyncio.Task) else self.owner.is_alive()
+        """Whether somebody can still acknowledge it: a thread that has ended cannot, nor a task that failed. One that ended
+        well gave the batch to whoever awaited it.
+        """
+        if not isinstance(self.owner, asyncio.Task):
+            return bool(self.owner.is_alive())
+        return not self.owner.done() or not (self.owner.cancelled() or self.owner.exception())
 
 
 class Leases:
@@ -54,9 +58,13 @@ class Leases:
         """Those that a thread or task drew."""
         return [lease.name for lease in tuple(self._open.values()) if lease.owner is owner]
 
+    def forsaken(self) -> list[str]:
+        """Those that nobody can acknowledge."""
+        return [lease.name for lease in tuple(self._open.values()) if not lease.lives]
+
     def living(self) -> list[str]:
         """Those to renew. The others are given up: they end when they run out."""
-        self.end([lease.name for lease in tuple(self._open.values()) if not lease.lives])
+        self.end(self.forsaken())
         return self.names()
 
     @property

@@ -49,7 +49,9 @@ def acknowledge_own(core: Core, lane: Lane, owner: Any, until: float, stop: rq.S
 
 
 def close(core: Core, lane: Lane, *, release: bool, until: float) -> Generator[Step, Any, None]:
-    """Ends every lease of the handle."""
+    """Ends every lease of the handle. Those of threads that have ended are released in any case."""
+    if forsaken := core.leases.forsaken():
+        yield from end(core, lane, scripts.release, forsaken, until)
     if names := core.leases.names():
         yield from end(core, lane, scripts.release if release else scripts.ack, names, until)
 

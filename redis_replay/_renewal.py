@@ -17,15 +17,22 @@ class Renewal:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._timer: threading.Timer | None = None
+        self._due = 0.0  # when it goes off
 
     def arm(self, drive: Callable[[Operation], Any]) -> None:
         """Called after every call: sees to it that open leases are renewed in time. `drive` runs an operation; it is not
         kept, so that a handle that nobody has any more goes at once.
         """
-        if self._timer is None and len(self._core.leases) and not self._core.closed:
-            self._timer = threading.Timer(self._core.leases.period, self._renew, (drive,))
-            self._timer.daemon = True
-            self._timer.start()
+        if not len(self._core.leases) or self._core.closed:
+            return
+        due = self._core.clock() + self._core.leases.period
+        if self._timer is not None and self._due <= due:
+            return
+        self.stop()  # a shorter lease has come
+        timer = threading.Timer(self._core.leases.period, self._renew, (drive,))
+        timer.daemon = True
+        timer.start()
+        self._timer, self._due = timer, due  # last, so that an interrupt leaves one too many and never one that stands still
 
     def _renew(self, drive: Callable[[Operation], Any]) -> None:
         until = self._core.clock() + self._core.leases.period
@@ -49,20 +56,39 @@ class AsyncRenewal:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._task: asyncio.Task[None] | None = None
+        self._sooner = asyncio.Event()
+        self._due = 0.0
 
     def arm(self, drive: Callable[[Operation], Awaitable[Any]]) -> None:
         """Called after every call: sees to it that open leases are renewed in time."""
-        if self._task is None and len(self._core.leases) and not self._core.closed:
+        if not len(self._core.leases) or self._core.closed:
+            return
+        if self._task is None:
             self._task = asyncio.create_task(self._renew(drive), name="redis-replay leases")
+        elif self._core.clock() + self._core.leases.period < self._due:
+            self._sooner.set()  # a shorter lease has come
 
     async def _renew(self, drive: Callable[[Operation], Awaitable[Any]]) -> None:
         while len(self._core.leases):
-            await asyncio.sleep(self._core.leases.period)
+            if await self._interrupted_pause():
+                continue
             try:
                 await drive(leases.renew(self._core, self._core.clock() + self._core.leases.period))
             except ReplayError:
                 continue  # the next try may succeed; what ran out until then is told by it
         self._task = None
+
+    async def _interrupted_pause(self) -> bool:
+        """Waits until it is time. True: it must be sooner than was thought."""
+        period = self._core.leases.period
+        self._due = self._core.clock() + period
+        try:
+            async with asyncio.timeout(period):
+                await self._sooner.wait()
+        except TimeoutError:
+            return False
+        self._sooner.clear()
+        return True
 
     async def stop(self) -> None:
         """The handle is closed."""

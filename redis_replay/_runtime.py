@@ -85,6 +85,7 @@ class Runtime:
             lane = self._lane(timeout)
             before = lane.number
             result = self.drive(operation(self.core, lane, *args))
+            self._renewal.arm(self.drive)
             self.core.put_lane(lane)
             return result
         except BaseException as error:
@@ -92,12 +93,11 @@ class Runtime:
             if lane is not None:
                 self._end(lane, before, error)
             raise
-        finally:
-            self._renewal.arm(self.drive)
 
     def _end(self, lane: Lane, before: int, error: BaseException) -> None:
         """Gives the lane of a failed call back. What an interrupt kept from the caller goes back first: it was open still."""
-        self.core.withdraw_lane(lane)
+        if not self.core.withdraw_lane(lane, threading.get_ident()):
+            return
         try:
             if _interrupted(error):
                 if lane.number > before:
@@ -117,7 +117,7 @@ class Runtime:
     def _settle_idle(self, seconds: float) -> None:
         if self.core.closed or self.foreign or not self.core.lanes or not self.core.lanes[-1].open_number:
             return
-        lane = self.core.take_lane()
+        lane = self.core.take_lane(threading.get_ident())
         if lane is not None:
             self._settle(lane, monotonic() + INTERRUPT_SECONDS, forget=False)
             self.core.put_lane(lane)
@@ -126,7 +126,7 @@ class Runtime:
 
     def _lane(self, timeout: float) -> Lane:
         until = monotonic() + timeout
-        while (lane := self.core.take_lane()) is None:
+        while (lane := self.core.take_lane(threading.get_ident())) is None:
             if monotonic() >= until:
                 raise _no_lane(self.core, timeout)
             sleep(LANE_SECONDS)
@@ -158,7 +158,7 @@ class Runtime:
 
     def _end_leases(self, release: bool, until: float) -> None:
         """If the server can be reached at once; else they run out."""
-        lane = self.core.take_lane() if len(self.core.leases) else None
+        lane = self.core.take_lane(threading.get_ident()) if len(self.core.leases) else None
         if lane is None:
             return
         try:
@@ -231,7 +231,7 @@ class AsyncRuntime:
 
     async def _lane(self, timeout: float) -> Lane:
         until = monotonic() + timeout
-        while (lane := self.core.take_lane()) is None:
+        while (lane := self.core.take_lane(threading.get_ident())) is None:
             if monotonic() >= until:
                 raise _no_lane(self.core, timeout)
             await asyncio.sleep(LANE_SECONDS)
@@ -280,7 +280,7 @@ class AsyncRuntime:
         await self.connection.close()
 
     async def _end_leases(self, release: bool, until: float) -> None:
-        lane = self.core.take_lane() if len(self.core.leases) else None
+        lane = self.core.take_lane(threading.get_ident()) if len(self.core.leases) else None
         if lane is None:
             return
         try:

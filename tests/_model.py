@@ -172,8 +172,9 @@ class Model:
         self.draws[lane] = Draw([(index, False) for index in indices], len(indices), held=True, lease=lease)
         self.leases[lease] = {index: self.live.pop(index) for index in indices}
         self._count(sample_calls=1, samples_returned=len(indices))
-        last = self.state == "draining" and not self.live and not others
-        return [self.uses.get(index, 0) + 1 for index in indices], last
+        uses = [self.uses.get(index, 0) + 1 for index in indices]
+        last = self.state == "draining" and not self.live and not others and set(uses) == {self.consume}
+        return uses, last
 
     def ack(self, lane, lease):
         """Whether the lease was still open."""

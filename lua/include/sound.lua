@@ -18,6 +18,7 @@ local function unsound()
     if i <= TOTALS then sound = is_whole(loaded[name]) else sound = settings[name]:find('^%d+$') end
     if not sound then return {'DAMAGED', '-', counters, 'has no number as ' .. name, 'a whole one'} end
   end
+  if settings.capacity < 1 then return {'DAMAGED', '-', config, 'has no room as capacity', 'at least 1'} end
   if not settings.consume and settings.consume_after_n_samples ~= 'None' then
     return {'DAMAGED', '-', config, 'has no number as consume_after_n_samples', 'a whole one, or None'}
   end

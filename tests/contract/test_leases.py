@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from redis_replay import LeasesEnded, ReplayBuffer
@@ -336,3 +337,41 @@ def test_handles_of_other_processes_have_no_leases(queue):
     queue.sample(4, lease=LONG)
     assert len(queue._now.core.renew().leases) == 0
     assert ReplayBuffer.__getstate__(queue)["identity"].keys().isdisjoint({"leases"})
+
+
+def test_the_last_batch_is_not_told_before_it_is(server, make_buffer, records):
+    """With consume_after_n_samples=2 what is acknowledged once comes again, so the first round is not the last."""
+    buffer = make_buffer(capacity=10, sampler=Fifo(), consume_after_n_samples=2)
+    buffer.extend(records.many(0, 3))
+    buffer.shutdown()
+    told = []
+    for _ in range(2):
+        info = buffer.sample(3, True, lease=LONG)[1]
+        told.append(info.last)
+        buffer.ack(info.lease)
+    assert told == [False, True]
+    assert buffer.stats()["state"] == "shut"
+
+
+def test_more_leases_than_one_script_takes_back_come_back_to_one_call(real_server, make_buffer, make_raw, client, small):
+    """The call asks again until all that ran out is there."""
+    buffer = make_buffer(capacity=3000, **QUEUE)
+    buffer.extend(small.many(0, 2500))
+    raw = make_raw()
+    pipeline = client.pipeline(transaction=False)
+    for _ in range(2500):
+        pipeline.eval(*raw.command("sample", batch_size=1, min_items=1, lease_us=10**9, seed=raw.seeds, **raw._standing(0, -1)))
+    pipeline.execute()
+    raw.pass_time(2000)
+    assert numbers(buffer.sample(2500)) == list(range(2500))
+
+
+def test_arrays_are_no_leases(queue, make_buffer):
+    """An error of ours, not numpy's."""
+    for wrong in (np.array("a.1"), np.array([1, 2])):
+        with pytest.raises(ArgumentTypeError, match="lease"):
+            queue.ack(wrong)
+    with pytest.raises((ArgumentTypeError, ArgumentError), match="lease"):
+        make_buffer(capacity=9, lease=np.array([1, 2]), **QUEUE)
+    with pytest.raises(ArgumentTypeError, match="index"):
+        queue.get([[1], [2, 3]])

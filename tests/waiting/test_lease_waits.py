@@ -10,6 +10,7 @@ import time
 import pytest
 
 from redis_replay import samplers
+from redis_replay.exceptions import BufferShutDownError
 from tests import _workers
 from tests._helpers import wait_until
 from tests._waiting import Running, blocked, records, tags
@@ -185,14 +186,14 @@ async def test_a_tasks_next_draw_acknowledges(server, make_async_buffer):
 
 
 async def test_a_live_tasks_lease_is_renewed(server, make_async_buffer):
-    """While the loop runs; that of a task that ended runs out."""
+    """While the loop runs; also that of a task that gave its batch to whoever awaited it."""
     buffer = make_async_buffer(**QUEUE)
     await buffer.extend(records(10))
     await asyncio.create_task(buffer.sample(2, lease=SHORT))
     await buffer.sample(3, lease=SHORT)
     await asyncio.sleep(4 * SHORT)
     stats = await buffer.stats()
-    assert (stats["leased"], stats["reclaimed"]) == (3, 2)
+    assert (stats["leased"], stats["reclaimed"]) == (5, 0)
 
 
 async def test_leaving_by_an_exception_releases(server, make_async_buffer):
@@ -212,3 +213,50 @@ async def test_leaving_by_an_exception_releases(server, make_async_buffer):
     await leave(None)
     stats = await writer.stats()
     assert (stats["leased"], stats["consumed"]) == (0, 4)
+
+
+# Leases of different lengths, and owners that are gone
+
+
+def test_a_short_lease_behind_a_long_one_is_renewed(queue, reader):
+    """The timer goes by the shortest, whichever came first."""
+    other = reader()
+    other.sample(2, lease=LONG)
+    Running(other.sample, 1, lease=LONG).result()
+    lease = other.sample(2, True, lease=SHORT)[1].lease
+    time.sleep(4 * SHORT)
+    assert other.ack(lease).applied == 1
+
+
+async def test_a_short_lease_behind_a_long_one_is_renewed_in_a_loop(server, make_async_buffer):
+    """As for threads."""
+    buffer = make_async_buffer(**QUEUE)
+    await buffer.extend(records(10))
+    await asyncio.create_task(buffer.sample(2, lease=LONG))
+    await asyncio.sleep(0.05)
+    await buffer.sample(3, lease=SHORT)
+    await asyncio.sleep(4 * SHORT)
+    assert (await buffer.stats())["leased"] == 5
+
+
+def test_close_releases_what_nobody_can_acknowledge(queue, make_buffer):
+    """The batch of a thread that ended with it in its hands comes back, whatever the timer has done."""
+    other = make_buffer(attach=True)
+    thread = threading.Thread(target=other.sample, args=(4,), kwargs={"lease": LONG})
+    thread.start()
+    thread.join()
+    other.sample(2, lease=LONG)
+    other.close()
+    stats = queue.stats()
+    assert (stats["consumed"], stats["sampleable_size"], stats["leased"]) == (2, 8, 0)
+
+
+def test_a_wait_ends_though_the_buffer_drains_and_opens_again(queue, reader):
+    """Also where a rest was there, so that it never was shut."""
+    lease = reader().sample(4, True, lease=LONG)[1].lease
+    call = Running(reader().sample, 12, wait=True)
+    blocked(queue)
+    queue.shutdown()
+    queue.reopen()
+    assert call.how(timeout=1) is BufferShutDownError
+    assert queue.release(lease).applied == 1
