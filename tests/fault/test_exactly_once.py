@@ -325,7 +325,7 @@ def test_pauses_between_tries_are_jittered(server, make_buffer):
     state = core.random.getstate()
     pauses = []
     for _ in range(2):
-        operation = _requests.deliver(core, _requests.command(b"PING"), core.clock() + 5)
+        operation = _requests.deliver(core, _requests.commands((b"PING",)), core.clock() + 5)
         next(operation)
         for _ in range(4):
             step = operation.throw(_requests.LostError(ConnectionLostError(address="a", reason="r")))

@@ -261,7 +261,7 @@ def test_a_write_gives_up_in_its_time(doomed, verb):
     for seconds in (0, 0.4):
         call = Running(getattr(buffer, verb), record(1) if verb == "add" else records(2), timeout=seconds)
         assert isinstance(call.error(), ConnectionLostError | OutcomeUnknownError)
-        assert seconds - 0.1 <= call.seconds < seconds + 1
+        assert call.seconds < seconds + 1
     for wrong in (-1, float("nan"), True):
         with pytest.raises((ValueError, TypeError), match="timeout"):
             getattr(buffer, verb)(record(1), timeout=wrong)
