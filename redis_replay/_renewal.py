@@ -25,16 +25,19 @@ class Renewal:
         """
         if not len(self._core.leases) or self._core.closed:
             return
-        due = self._core.clock() + self._core.leases.period
-        if self._timer is not None and self._due <= due:
+        due, old = self._core.clock() + self._core.leases.period, self._timer
+        if old is not None and old.is_alive() and self._due <= due:
             return
-        self.stop()  # a shorter lease has come
         timer = threading.Timer(self._core.leases.period, self._renew, (drive,))
         timer.daemon = True
         timer.start()
-        self._timer, self._due = timer, due  # last, so that an interrupt leaves one too many and never one that stands still
+        self._timer, self._due = timer, due  # an interrupt before this leaves one too many, which does nothing
+        if old is not None:
+            old.cancel()
 
     def _renew(self, drive: Callable[[Operation], Any]) -> None:
+        if self._timer is not threading.current_thread():
+            return  # another has taken its place
         until = self._core.clock() + self._core.leases.period
         try:
             drive(leases.renew(self._core, until))

@@ -260,15 +260,20 @@ def test_leases_can_be_ended_after_a_shutdown(queue):
 # Many at once
 
 
+def lend_one_by_one(raw, client, n):
+    """n leases of one record each, all of the lane."""
+    pipeline = client.pipeline(transaction=False)
+    for _ in range(n):
+        pipeline.eval(*raw.command("sample", batch_size=1, min_items=1, lease_us=10**9, seed=raw.seeds, **raw._standing(0, -1)))
+    pipeline.execute()
+    return raw
+
+
 def test_20_000_leases_run_out_in_bounded_steps(real_server, make_buffer, make_raw, client, small):
     """Each script takes back so many that no other client waits long; all come back."""
     buffer = make_buffer(capacity=30_000, **QUEUE)
     buffer.extend(small.many(0, 20_000))
-    raw = make_raw()
-    pipeline = client.pipeline(transaction=False)
-    for _ in range(20_000):
-        pipeline.eval(*raw.command("sample", batch_size=1, min_items=1, lease_us=10**9, seed=raw.seeds, **raw._standing(0, -1)))
-    pipeline.execute()
+    raw = lend_one_by_one(make_raw(), client, 20_000)
     assert counted(buffer, "leases", "leased") == (20_000, 20_000)
     raw.pass_time(2000)
     client.config_set("slowlog-log-slower-than", 200_000)
@@ -357,11 +362,7 @@ def test_more_leases_than_one_script_takes_back_come_back_to_one_call(real_serve
     """The call asks again until all that ran out is there."""
     buffer = make_buffer(capacity=3000, **QUEUE)
     buffer.extend(small.many(0, 2500))
-    raw = make_raw()
-    pipeline = client.pipeline(transaction=False)
-    for _ in range(2500):
-        pipeline.eval(*raw.command("sample", batch_size=1, min_items=1, lease_us=10**9, seed=raw.seeds, **raw._standing(0, -1)))
-    pipeline.execute()
+    raw = lend_one_by_one(make_raw(), client, 2500)
     raw.pass_time(2000)
     assert numbers(buffer.sample(2500)) == list(range(2500))
 

@@ -14,7 +14,7 @@ import pytest
 from redis_replay import _ops_write, _requests, samplers
 from redis_replay.exceptions import ConnectionLostError, OutcomeUnknownError
 from tests._helpers import wait_until
-from tests._proxy import Proxy, now_and_then
+from tests._proxy import now_and_then
 from tests._waiting import Running, blocked, open_handle, record, records, tags
 
 pytestmark = pytest.mark.fault
@@ -28,13 +28,6 @@ def large(n, first=0):
 
 
 MAKE = pytest.mark.parametrize("make", [records, large])
-
-
-@pytest.fixture
-def proxy(real_server):
-    """A byte proxy before the server, which harms nothing yet."""
-    with contextlib.closing(Proxy(real_server.url)) as made:
-        yield made
 
 
 @pytest.fixture

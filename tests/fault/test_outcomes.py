@@ -1,6 +1,5 @@
 """Writes whose reply never came in time: the error says which request it was, and what became of it when it is asked."""
 
-import contextlib
 import copy
 import pickle
 
@@ -11,18 +10,10 @@ from redis_replay._keys import Keys
 from redis_replay._lua import load, verbs
 from redis_replay.exceptions import BufferClosedError, ConnectionLostError, OutcomeLostError, OutcomeUnknownError
 from tests._helpers import wait_until
-from tests._proxy import Proxy
 from tests._waiting import Running, open_handle, record, records, tags
 from tests.fault.test_connections import MAKE, deliver, stored
 
 pytestmark = pytest.mark.fault
-
-
-@pytest.fixture
-def proxy(real_server):
-    """A byte proxy before the server, which harms nothing yet."""
-    with contextlib.closing(Proxy(real_server.url)) as made:
-        yield made
 
 
 @pytest.fixture(autouse=True)

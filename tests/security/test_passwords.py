@@ -16,18 +16,6 @@ from tests._rights import PASSWORD, rights, set_user, url_of, user
 AWKWARD = "p@s:s/w?o#r%d"
 
 
-@pytest.fixture
-def client(real_server):
-    return real_server.client()
-
-
-@pytest.fixture
-def url(real_server, client, name):
-    """The address with a login of least rights."""
-    with user(client, rights(name=name)):
-        yield url_of(real_server)
-
-
 def texts(error):
     """All that an error may end up as in a log."""
     return "".join(traceback.format_exception(error)) + repr(error) + str(error) + repr(vars(error))

@@ -21,18 +21,6 @@ MONITOR = [word for word in rights("monitor") if word[0] == "+"]
 
 
 @pytest.fixture
-def client(real_server):
-    return real_server.client()
-
-
-@pytest.fixture
-def url(real_server, client, name):
-    """The address for a user with the documented rights on the buffer of this test, and no others."""
-    with user(client, rights(name=name)):
-        yield url_of(real_server)
-
-
-@pytest.fixture
 def cleared(client):
     """Buffers that nobody could open with the rights they need are cleared away."""
     yield

@@ -260,3 +260,24 @@ def test_a_wait_ends_though_the_buffer_drains_and_opens_again(queue, reader):
     queue.reopen()
     assert call.how(timeout=1) is BufferShutDownError
     assert queue.release(lease).applied == 1
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_an_interrupt_while_a_timer_is_set_ends_no_renewal(queue, reader, monkeypatch, started):
+    """Ctrl-C before or behind the start of a new timer: what another thread has is still renewed."""
+    other = reader()
+    first = other.sample(2, True, lease=1.0)[1].lease  # its timer runs
+    start = threading.Timer.start
+
+    def interrupted(timer):
+        if started:
+            start(timer)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(threading.Timer, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Running(other.sample, 2, lease=SHORT).result()
+    monkeypatch.undo()
+    time.sleep(1.5)
+    assert (queue.stats()["leased"], queue.stats()["reclaimed"]) == (2, 0)
+    assert other.ack(first).applied == 1
