@@ -23,7 +23,8 @@ local ZERO = {'write_count', 'records_total', 'bytes_total', 'sampleable_size', 
 local function damage(there)
   for i, key in ipairs(KEYS) do
     local found, kind = redis.call('TYPE', key).ok, TYPES[i]
-    if found ~= 'none' and found ~= kind then return {'DAMAGED', '-', key, 'is a ' .. found, kind and 'a ' .. kind or 'no key'} end
+    local expected = kind and 'a ' .. kind or 'no key'
+    if found ~= 'none' and found ~= kind then return {'DAMAGED', '-', key, 'is a ' .. found, expected} end
     if found ~= 'none' and not there then return {'DAMAGED', '-', key, 'is there without a config', 'no key'} end
   end
 end
