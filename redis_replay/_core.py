@@ -135,7 +135,7 @@ class Core:
 
     def identity(self) -> dict[str, Any]:
         """What another handle on the same buffer starts from. Holds no data."""
-        names = ("epoch", "capacity", "sampler", "consume", "lease", "schema", "record_bytes", "bulk_limit")
+        names = ("epoch", "capacity", "sampler", "consume", "lease", "schema", "record_bytes", "bulk_limit", "lacks")
         return {name: getattr(self, name) for name in names}
 
     def identify(self, identity: dict[str, Any]) -> None:

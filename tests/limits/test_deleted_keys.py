@@ -15,13 +15,14 @@ LOST = (
     "records",
     "order",
     "holes",
+    "uses",
     "parting",
     "held",
     "holds",
     "leases",
     "leased",
 )  # what nothing makes good
-RENEWED = ("lanes", "requests", "writers", "waiters", "waiting", "uses")  # of calls under way; or, uses, counts that begin anew
+RENEWED = ("lanes", "requests", "writers", "waiters", "waiting")  # of calls under way
 NEVER_THERE = ("inbox", "none", "events")  # while no call runs
 SMALL_RECORDS, LARGE_RECORDS = Records(SMALL), Records(LARGE)
 
