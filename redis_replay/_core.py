@@ -35,12 +35,13 @@ def _as_bytes(value: object) -> bytes:
 class Question:
     """What became of a write whose reply never came. Its lane and its error share it; who learns the answer first sets it."""
 
-    verb: str
+    verb: str  # the script
     lane: str
     number: int
     open_number: int
     answer: Outcome | None = None
     forgotten: bool = False  # the server does not know the lane any more: there will be no answer
+    call: str = ""  # as the caller knows it, where that is another name
 
     @property
     def closed(self) -> bool:

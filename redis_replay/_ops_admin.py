@@ -92,9 +92,9 @@ def _lacks(replies: list[Any]) -> NoPermissionError | None:
     errors = [reply for reply in replies if isinstance(reply, NoPermissionError)]
     if not errors:
         return None
-    first, listed = errors[0], dict.fromkeys(error.rights for error in errors)
+    first, listed = errors[0], dict.fromkeys(right for error in errors for right in error.rights)
     verb = "commands that will be needed"
-    return NoPermissionError(address=first.address, verb=verb, reason=first.reason, rights=" ".join(listed))
+    return NoPermissionError(address=first.address, verb=verb, reason=first.reason, rights=tuple(listed))
 
 
 def _raise_lacks(replies: list[Any]) -> None:
@@ -104,7 +104,8 @@ def _raise_lacks(replies: list[Any]) -> None:
 
 def _mismatch(core: Core, texts: list[str]) -> ConfigMismatchError:
     differences: dict[str, tuple[object, object]] = {
-        name: (kept, given) for name, kept, given in zip(texts[::3], texts[1::3], texts[2::3], strict=True)
+        name: (stored.setting(name, kept), stored.setting(name, given))
+        for name, kept, given in zip(texts[::3], texts[1::3], texts[2::3], strict=True)
     }
     return ConfigMismatchError(name=core.name, differences=differences)
 

@@ -40,6 +40,16 @@ def uses(keys: Keys, config: Mapping[str, str]) -> int | None:
     return None if text == "None" else number(keys, "config", "consume_after_n_samples", text)
 
 
+def setting(name: str, text: str) -> object:
+    """A setting as it is passed; the text itself where it is none."""
+    try:
+        if text == "None":
+            return None
+        return parse(text[:MAX_SAMPLER]) if name == "sampler" else float(text) if name == "lease" else int(text)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        return text
+
+
 def skipped(keys: Keys, text: str, first: int, last: int) -> int:
     """How many of the indices first..last are in the ranges "low:high" that nobody is given.
 

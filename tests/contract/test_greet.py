@@ -88,7 +88,7 @@ def test_only_so_many_ranges_are_kept(server, make_buffer, make_raw, small, clie
 
 
 @CONSUMES
-def test_a_new_process_of_the_server_may_have_lost_what_anybody_was_given(real_server, make_buffer, client, make_raw, small, consume):
+def test_another_server_may_have_lost_what_anybody_was_given(real_server, make_buffer, client, make_raw, small, consume):
     """Whoever comes first passes over all indices that may have been given; who had been given one is told later."""
     buffer = make_buffer(sampler=Fifo(), consume_after_n_samples=consume)
     buffer.extend(small.many(1, 6))
@@ -98,8 +98,6 @@ def test_a_new_process_of_the_server_may_have_lost_what_anybody_was_given(real_s
     assert buffer.add(small.one(6)) == JUMP + 6
     assert (greet(raw, 7), greet(raw, 7)) == (["REWOUND", "-", "5"], ["OK", "-"])
     assert (buffer.stats()["rewound"], len(buffer), buffer.doctor().findings) == (1, 6, ())
-
-
 
 
 @CONSUMES

@@ -221,8 +221,9 @@ def test_who_comes_first_is_given_no_lost_index(rewindable, open_buffer, caplog,
     rewindable.keep()
     lost = buffer.extend(records(5, 10))
     rewindable.rewind()
-    comes = {"new": open_buffer, "pickled": lambda **_: pickle.loads(pickle.dumps(other))}.get(first, lambda **_: other)(**options)
-    with comes:
+    if first == "new":
+        other = open_buffer(**options)
+    with pickle.loads(pickle.dumps(other)) if first == "pickled" else other as comes:
         assert (comes.add(record(20)), warnings(caplog)) == (JUMP + 11, 0)
         assert (buffer.remove(lost), buffer.add(record(30)), comes.add(record(31))) == (0, JUMP + 12, JUMP + 13)
         assert (tags_of(comes), buffer.doctor().findings) == ([*range(10), 20, 30, 31], ())
