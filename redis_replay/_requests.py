@@ -21,6 +21,7 @@ UNKEPT = (b"GONE", b"DAMAGED", b"FORGOTTEN", b"STALE")  # answers that the serve
 WRITES = ("stats", "delete", "renew")  # scripts without a number that change something
 STOP_SECONDS = 1.0  # between two looks at it
 HEAVY = 4096  # records of a batch: above, what was held ends by a script of its own, so that no script takes long
+TRY_SECONDS = 0.1  # what a further try has at least: one that cannot be answered in time would only hide why
 FIRST_BACKOFF, LAST_BACKOFF = 0.01, 0.5  # seconds between tries; the real one is jittered
 
 
@@ -105,7 +106,7 @@ def deliver(
         except UnansweredError as lost:
             sent += isinstance(lost, LostError)
             lost.sent = sent
-            if core.clock() + backoff >= until or (stop and stop()):
+            if core.clock() + backoff + TRY_SECONDS >= until or (stop and stop()):
                 raise
         except ReplayError as refusal:
             if sent:
