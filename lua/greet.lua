@@ -52,7 +52,7 @@ end
 local function jump()
   local from = math.max(given, last)
   local high = math.min(MAX_INDEX, from + math.min(JUMP, math.floor((MAX_INDEX - from) / SHARE)))
-  if skip_foreign() or high <= count('last') then return end -- what is damaged is told by the next write
+  if are_too_many() or skip_foreign() or high <= count('last') then return end -- damage is told by the next write
   local id = '0-' .. int(high)
   redis.call('XADD', records, id, 'd', '')
   redis.call('XDEL', records, id)

@@ -2,6 +2,7 @@
 -- They are wide, so nothing is kept for each: arithmetic between indices goes by their places, which count what is not skipped.
 -- @include book
 local RANGES = 16 -- kept where no live record lies before them, so that a call that names one is told apart
+local MANY_RANGES = 1000 -- that lie between live records: each script reads them all
 local ranges = {} -- in order: low, high, and how many indices are skipped below
 
 -- Takes in "low:high low:high". Whether one of our scripts can have written it.
@@ -44,6 +45,11 @@ end
 -- The last index below that is not skipped.
 local function unskipped(index)
   return index_at(place(index))
+end
+
+local function are_too_many()
+  local oldest = ranges[#ranges - MANY_RANGES + 1]
+  return not settings.consume and oldest and oldest.high >= count('first')
 end
 
 -- The indices behind the last one, up to `high`, are given to nobody.

@@ -3,6 +3,7 @@
 import pytest
 
 from redis_replay._encode import encode_batch
+from redis_replay._keys import NAMES
 from redis_replay.exceptions import LimitError
 from redis_replay.samplers import Fifo
 from tests._contract import nothing_changes, numbers
@@ -76,6 +77,26 @@ def test_jumps_never_come_to_the_last_index(server, make_buffer, make_raw, small
     assert (greet(raw, MAX_INDEX)[0], queue.doctor().findings) == ("REWOUND", ())
     with pytest.raises(LimitError):
         queue.add(small.one(2))
+
+
+def test_ranges_between_live_records_are_bounded(real_server, make_buffer, make_raw, small, client, name):
+    """Where every connection finds another process, as behind some proxies, a ring's calls do not get slower for ever."""
+    ring, raw, keys = make_buffer(capacity=2_000, sampler=Fifo()), make_raw(), [f"rr:{{{name}}}:{what}" for what in NAMES]
+    ring.add(small.one(0))
+    ((_, entry),) = client.xrange(keys[2])
+    with client.pipeline() as pipe:  # as if the server had been another one after each of 999 records
+        for index in range(3, 2_000, 2):
+            pipe.xadd(keys[2], entry, id=f"0-{index}")
+        pipe.execute()
+    sizes = dict.fromkeys(("sampleable_size", "storage_size", "write_count", "records_total"), 1_000)
+    client.hset(keys[1], mapping={"last": 1_999, **sizes})
+    client.hset(keys[0], "skipped", " ".join(f"{index}:{index}" for index in range(2, 1_999, 2)))
+    for _ in range(3):
+        client.hset(keys[0], "server", "another")
+        assert greet(raw) == ["OK", "-"]
+        ring.add(small.one(1))
+    assert len(client.hget(keys[0], "skipped").split()) == 1_000
+    assert (numbers(ring.sample(1_003)), ring.doctor().findings) == ([0] * 1_000 + [1] * 3, ())
 
 
 def test_only_so_many_ranges_are_kept(server, make_buffer, make_raw, small, client, name):
