@@ -218,7 +218,7 @@ class ReplayBuffer:
 
         Returns:
             How many it ended, and how many had ended before: they ran out, and others may have their records; or `ack`,
-            `release`, the next `sample` or `empty` had ended them.
+            `release`, the next `sample` or `empty` had ended them. They go in steps: `done` of an error counts those before.
         """
         return self._end_leases(scripts.ack, lease)
 

@@ -52,7 +52,7 @@ class ReplayError(Exception):
     """Root of the tree. `text` is the message, filled in from the keyword arguments, which become attributes."""
 
     text = "{reason}"
-    done: int  # records that a call in several steps had handled before this error; set only there
+    done: int  # records (of ack and release: leases) that a call in steps had handled before this error; set only there
 
     def __init__(self, **data: Any) -> None:
         self.__dict__.update(data)
