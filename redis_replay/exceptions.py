@@ -231,7 +231,9 @@ class BufferGoneError(ReplayError):
 
 
 class BufferDamagedError(ReplayError):
-    """A key of the buffer is not what it must be. Nothing was changed."""
+    """A key of the buffer is not what it must be. Nothing was changed, except where a script met a key of another type in its
+    middle: the doctor tells.
+    """
 
     text = "buffer {name!r} is damaged: key {key!r} {found}, expected {expected}; `redis-replay doctor` tells more"
     name: str

@@ -170,6 +170,23 @@ def test_an_entry_taken_out_by_hand_is_found(damage, server, client, name, what)
     reader.close()
 
 
+@pytest.mark.parametrize("what", [name for name in NAMES if name not in NEVER_THERE])
+def test_a_key_of_another_type_is_named(server, client, name, what):
+    """Whatever somebody put in its place: by the first call that looks into it; and it stays as it was."""
+    buffer, reader = prepare(server, name, what)
+    key = f"rr:{{{name}}}:{what}"
+    client.delete(key)
+    client.set(key, "mine")
+    calls = [VERBS[verb] for verb in ("sample", "add", "remove")]
+    calls += [lambda b: b.wait_until_sampleable(99, timeout=0.1), lambda b: b.ack("nobody.1")]
+    with pytest.raises(BufferDamagedError) as caught:
+        [call(buffer) for call in calls]
+    assert (caught.value.key, caught.value.found, client.get(key)) == (key, "is a string", b"mine")
+    client.delete(key)
+    buffer.delete()
+    reader.close()
+
+
 def test_large_records_find_a_lost_key(server, name, client):
     """Both ways of writing look: the gate does not open on a damaged buffer."""
     with ReplayBuffer(server.target(), name, capacity=10) as buffer:
