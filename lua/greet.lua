@@ -12,6 +12,7 @@
 -- Writes   config, counters, requests, lanes, waiters, waiting; records (its last id); what holds that were lost had kept
 -- Publishes  wake, standby to waiters
 -- @include write
+-- @include process
 local JUMP, SHARE = 4294967296, 65536 -- so many indices behind the last one may have been given; at most a share of all
 local refused = enter(epoch)
 if refused then return refused end
@@ -30,12 +31,10 @@ local function behind()
   return out, fell
 end
 
--- The name of the server's process, where it tells; false where it is the one that the buffer was on before.
-local function another_server()
-  local info = redis.pcall('INFO', 'server')
-  local run = type(info) == 'string' and info:match('run_id:(%w+)')
-  local known = redis.call('HGET', config, 'server')
-  return run and run ~= known and run, known
+-- The name of this process, if it is not the one that the buffer was on; and the name of that.
+local function another_process()
+  local run, known = this_process(), redis.call('HGET', config, 'server')
+  return run ~= known and run or nil, known
 end
 
 -- A lane has its number again, so that a late copy of what was answered is refused; what it had under way here is over.
@@ -60,7 +59,7 @@ local function jump()
 end
 
 local lost, fell = behind()
-local run, known = another_server()
+local run, known = another_process()
 local told = tonumber(redis.call('HGET', counters, 'rewound_to') or 0) or 0 -- up to this index it was said before
 local beyond = given > told and (given > last or is_skipped(given))
 if not (run or beyond) and #lost == 0 then return {'OK', '-'} end

@@ -13,6 +13,7 @@
 -- Writes   config, counters, records
 -- Publishes  open to events; in mode fresh what delete publishes
 -- @include erase
+-- @include process
 local epoch, format, mode = ARGV[1], ARGV[2], ARGV[3]
 local TYPES = {'hash', 'hash', 'stream', 'stream', 'zset', 'zset', 'hash', 'set', -- in the order of KEYS
   'hash', 'zset', 'zset', 'hash', 'zset', 'hash', 'zset', 'zset', 'hash'}
@@ -34,6 +35,8 @@ local function create()
     fields[#fields + 1], fields[#fields + 2] = ARGV[i], ARGV[i + 1]
   end
   redis.call('HSET', config, unpack(fields))
+  local run = this_process()
+  if run then redis.call('HSET', config, 'server', run) end
   redis.call('HSET', counters, 'first', 1)
   for _, name in ipairs(ZERO) do redis.call('HSET', counters, name, 0) end
   redis.call('XGROUP', 'CREATE', records, 'none', '0', 'MKSTREAM') -- an empty stream, without burning an index

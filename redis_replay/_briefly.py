@@ -1,11 +1,13 @@
 """How errors show what they are about: briefly, whatever it is, and so that it can go to another process."""
 
-import pickle
 import reprlib
 import string
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
+_PLAIN = (str, bytes, bytearray, bool, int, float, complex, range, type(None))
 _REPR = reprlib.Repr()
 _REPR.maxstring = _REPR.maxother = _REPR.maxlong = 200  # characters
 
@@ -36,9 +38,13 @@ def fill(text: str, data: Mapping[str, Any]) -> str:
 
 
 def portable(value: Any) -> Any:
-    """A value as another process may have it: what does not pickle (a lock, a lambda) goes as its `repr()`."""
-    try:
-        pickle.dumps(value)
-    except Exception:  # noqa: BLE001 - as above
-        return _Shown(brief(value))
-    return value
+    """A value as another process may have it: what may not pickle (a lock, a lambda) goes as its `repr()`."""
+    return value if _is_plain(value) else _Shown(brief(value))
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, (list, tuple, set, frozenset, dict)):
+        return all(map(_is_plain, (*value, *value.values()) if isinstance(value, dict) else value))
+    if isinstance(value, (np.ndarray, np.generic)):
+        return not value.dtype.hasobject
+    return type(value) in _PLAIN or type(value).__module__.startswith("redis_replay.")
