@@ -57,6 +57,12 @@ local function mend()
   commit()
 end
 
+-- Whether the records are there, and how often they were handed out where that was counted: one look for both.
+local function has_records()
+  if count('used') > 0 then return redis.call('EXISTS', records, uses) == 2 end
+  return redis.call('EXISTS', records) == 1
+end
+
 -- Reads settings and counters. Another epoch means that the buffer was deleted (and created anew) since the caller opened it.
 local function enter(epoch, inside_gate)
   local values = redis.call('HMGET', config, unpack(SETTINGS))
@@ -71,9 +77,12 @@ local function enter(epoch, inside_gate)
   end
   local damaged = unsound()
   if damaged or inside_gate then return damaged end
-  if redis.call('EXISTS', records) == 0 then
-    if redis.call('EXISTS', inbox) == 0 then return missing(records, 'the stream of records') end
-    mend()
+  if not has_records() then
+    if redis.call('EXISTS', records) == 0 then
+      if redis.call('EXISTS', inbox) == 0 then return missing(records, 'the stream of records') end
+      mend()
+    end
+    if count('used') > 0 and redis.call('EXISTS', uses) == 0 then return missing(uses, 'how often each was handed out') end
   end
   return incomplete()
 end
