@@ -21,6 +21,7 @@ from redis_replay.samplers import Sampler, Uniform
 log = logging.getLogger("redis_replay")
 
 CALL_SECONDS = 5.0  # for a call without a timeout of its own, retries included
+SLOWEST = 2**20  # bytes a second: what goes so fast may take longer than its time
 PATIENCE_SECONDS = 60.0  # for an unreachable server, in a wait without a timeout
 LOG_SECONDS = 10.0  # between two log lines of one wait
 LANES = 256  # calls of one handle in one process at once; more queue

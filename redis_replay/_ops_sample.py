@@ -12,7 +12,7 @@ from redis_replay import _ops_lease as leases
 from redis_replay import _requests as rq
 from redis_replay import _scripts as scripts
 from redis_replay import _stored as stored
-from redis_replay._core import CALL_SECONDS, LOG_SECONDS, PATIENCE_SECONDS, Core, Lane, log
+from redis_replay._core import CALL_SECONDS, LOG_SECONDS, PATIENCE_SECONDS, SLOWEST, Core, Lane, log
 from redis_replay._decode import Arriving
 from redis_replay._ops_read import PAGE_BYTES, stored_schema
 from redis_replay._options import FOREVER
@@ -115,7 +115,8 @@ def sample(core: Core, lane: Lane, wish: Wish, decode: Callable[[Core, Drawn], A
         for _ in range(TRIES):
             reply = yield from reach(core, lane, wish, deadline)
             drew = True
-            drawn = (yield from _collect(core, lane, reply)) if reply.word == "OK" else None
+            until = _patience(core, wish, deadline)
+            drawn = (yield from _collect(core, lane, reply, until)) if reply.word == "OK" else None
             if drawn is not None:
                 return _handed_out(core, wish, drawn, decode)
             lane.open_number = lane.number  # what was drawn in vain goes back with the next request
@@ -278,17 +279,17 @@ def _log(core: Core, wish: Wish, line: _Line, logged: float) -> float:
     return core.clock()
 
 
-def _collect(core: Core, lane: Lane, reply: Reply) -> Generator[Step, Any, Drawn | None]:
-    """The batch of an answer; None where its payloads are gone already."""
+def _collect(core: Core, lane: Lane, reply: Reply, until: float) -> Generator[Step, Any, Drawn | None]:
+    """The batch of an answer; None where its payloads are gone already. It may be late only while it comes fast enough."""
     n, live, schema_hash, flags, lease, indices, uses = map(as_text, reply.data[:7])
-    yield from stored_schema(core, schema_hash)
+    yield from stored_schema(core, schema_hash, until)
     index = stored.indices(core.keys, indices)
     core.gave(int(index.max(initial=0)))
     counted = np.array(uses.split(), np.int64) if uses else None
     payloads: Any = reply.data[7:]
     if "p" not in flags:
         core.record_bytes = int(reply.data[7])
-        payloads = yield from _fetch(core, lane, indices.split())
+        payloads = yield from _fetch(core, lane, indices.split(), until)
     elif len(payloads) != int(n):
         payloads = None
     if payloads is None:
@@ -296,7 +297,9 @@ def _collect(core: Core, lane: Lane, reply: Reply) -> Generator[Step, Any, Drawn
     return Drawn(index, counted, int(live), "l" in flags, lease if lease != "-" else None, payloads)
 
 
-def _fetch(core: Core, lane: Lane, indices: list[str]) -> Generator[Step, Any, list[bytes] | Arriving | None]:
+def _fetch(
+    core: Core, lane: Lane, indices: list[str], until: float
+) -> Generator[Step, Any, list[bytes] | Arriving | None]:  # fmt: skip
     """Payloads by native XRANGE, in bursts; a slow fetch keeps its hold alive. None where one is gone."""
     assert core.schema is not None
     size = core.schema.record_size
@@ -308,7 +311,8 @@ def _fetch(core: Core, lane: Lane, indices: list[str]) -> Generator[Step, Any, l
     for low in range(0, len(indices), burst):
         wanted = tuple(i.encode() for i in indices[low : low + burst])
         step = Fetch(records, wanted, config, b"epoch", core.epoch.encode(), size, partial(_put_behind, put, low))
-        epoch = yield from rq.deliver_once(core, step)
+        soonest = core.clock() + len(wanted) * core.record_bytes / SLOWEST
+        epoch = yield from rq.deliver_once(core, step, max(until, soonest))
         if isinstance(epoch, Exception):
             raise epoch
         if epoch is None:
@@ -317,7 +321,7 @@ def _fetch(core: Core, lane: Lane, indices: list[str]) -> Generator[Step, Any, l
             raise BufferGoneError(name=core.name)
         if core.clock() - renewed > RENEW_SECONDS:
             renewed = core.clock()
-            yield from rq.ask(core, scripts.renew(name=(lane.name,)))
+            yield from rq.ask(core, scripts.renew(name=(lane.name,)), max(until, core.clock() + GRACE_SECONDS))
     return out  # type: ignore[no-any-return]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from redis_replay import _codes
 from redis_replay import _scripts as scripts
-from redis_replay._core import CALL_SECONDS, Core, Lane, Question
+from redis_replay._core import CALL_SECONDS, SLOWEST, Core, Lane, Question
 from redis_replay._lua import load
 from redis_replay._scripts import Script
 from redis_replay._steps import Call, Fetch, LostError, Pipe, Sleep, Step, UnansweredError
@@ -100,7 +100,7 @@ def deliver(
     while True:
         left = until - core.clock()
         try:
-            step.timeout = max(0.05, min(left, STOP_SECONDS if stop else CALL_SECONDS))
+            step.timeout = max(0.05, min(left, (STOP_SECONDS if stop else CALL_SECONDS) + step.slack))
             return take((yield step)), sent + 1
         except UnansweredError as lost:
             sent += isinstance(lost, LostError)
@@ -232,7 +232,7 @@ def request(
 def _request(
     core: Core, lane: Lane, script: Script, until: float, *, writes: bool, stop: Stop | None = None
 ) -> Generator[Step, Any, Reply]:
-    step = Call(numbered(core, lane, lane.next_number(), script))
+    step = Call(numbered(core, lane, lane.next_number(), script), slack=len(script.packed) / SLOWEST)
     raw = yield from answered(core, lane, script.verb, step, until, writes=writes, stop=stop)
     return read(raw)
 

@@ -131,7 +131,8 @@ class Listener(_Boxes):
         self.tried = monotonic()
         wire = self._connection.open(timeout)
         try:
-            self.opened(wire.ask(self.request, len(self.channels), timeout))
+            left = max(0.05, self.tried + timeout - monotonic())
+            self.opened(wire.ask(self.request, len(self.channels), left))
         except BaseException:
             wire.close()
             raise
