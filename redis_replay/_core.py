@@ -42,6 +42,7 @@ class Question:
     open_number: int
     answer: Outcome | None = None
     forgotten: bool = False  # the server does not know the lane any more: there will be no answer
+    leases: tuple[str, ...] = ()  # that it was to end
 
     @property
     def closed(self) -> bool:
@@ -71,6 +72,10 @@ class Lane:
         """The current number got no answer: the next request names it."""
         self.open_number = self.open_number or self.number
         self.resent = True
+
+    def begin_anew(self) -> None:
+        """Under another name: what is remembered of this one is not ours."""
+        self.name, self.number, self.registered = secrets.token_hex(8), 0, False
 
     def answered(self) -> None:
         """A script has answered: what was open is settled."""

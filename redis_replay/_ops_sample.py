@@ -201,7 +201,7 @@ def _attempt(core: Core, lane: Lane, wish: Wish, line: _Line, *, join: bool, unt
     except (ConnectionLostError, ServerRefusedError) as error:
         raise _why(core, wish, line, error) from error
     if reply.word == "NOT_READY":
-        have, _, shutdowns, turn, idle, line.writers = rq.numbers(script.verb, reply, 6)
+        have, _, shutdowns, turn, idle, line.writers = rq.numbers(core, reply, 6)
         line.have, line.shutdowns, line.turn, line.placed = have, shutdowns, turn / 1e6, join
         line.idle = idle / 1e6 if idle >= 0 else FOREVER
     elif reply.word not in ("OK", "READY", "LAPSED"):
@@ -236,7 +236,7 @@ def _leave_cancelled(core: Core, lane: Lane, wish: Wish, line: _Line, until: flo
         raise ReplayCancelledError(name=core.name, have=line.have, need=wish.need) from error
     if reply.word not in ("READY", "NOT_READY"):
         raise rq.refused(core, "wait", reply)
-    raise ReplayCancelledError(name=core.name, have=rq.numbers("wait", reply, 1)[0], need=wish.need)
+    raise ReplayCancelledError(name=core.name, have=rq.numbers(core, reply, 1)[0], need=wish.need)
 
 
 def _ended(core: Core, wish: Wish, line: _Line, *, stalled: bool) -> Exception:
@@ -281,20 +281,24 @@ def _log(core: Core, wish: Wish, line: _Line, logged: float) -> float:
 
 def _collect(core: Core, lane: Lane, reply: Reply, until: float) -> Generator[Step, Any, Drawn | None]:
     """The batch of an answer; None where its payloads are gone already. It may be late only while it comes fast enough."""
-    n, live, schema_hash, flags, lease, indices, uses = map(as_text, reply.data[:7])
+    try:
+        n, live, schema_hash, flags, lease, indices, uses = map(as_text, reply.data[:7])
+        counted = np.array(uses.split(), np.int64) if uses else None
+        size, size_live, record_bytes = int(n), int(live), 0 if "p" in flags else int(reply.data[7])
+    except (ValueError, IndexError, OverflowError):
+        raise rq.kept(core, reply) from None
     yield from stored_schema(core, schema_hash, until)
     index = stored.indices(core.keys, indices)
     core.gave(int(index.max(initial=0)))
-    counted = np.array(uses.split(), np.int64) if uses else None
     payloads: Any = reply.data[7:]
     if "p" not in flags:
-        core.record_bytes = int(reply.data[7])
+        core.record_bytes = record_bytes
         payloads = yield from _fetch(core, lane, indices.split(), until)
-    elif len(payloads) != int(n):
+    elif len(payloads) != size:
         payloads = None
     if payloads is None:
         return None
-    return Drawn(index, counted, int(live), "l" in flags, lease if lease != "-" else None, payloads)
+    return Drawn(index, counted, size_live, "l" in flags, lease if lease != "-" else None, payloads)
 
 
 def _fetch(

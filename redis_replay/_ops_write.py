@@ -82,7 +82,9 @@ def _write_step(core: Core, lane: Lane, rows: Rows, low: int, high: int, until: 
         reply = yield from send(core, lane, rows, low, high, about, until)
         if reply.word == "OK":
             core.schema, core.record_bytes = core.schema or rows.schema, max(core.record_bytes, rows.largest)
-            first, last = rq.numbers("add", reply, 2)
+            first, last = rq.numbers(core, reply, 2)
+            if not 0 < first <= last == first + high - low - 1:
+                raise rq.kept(core, reply)
             core.gave(last)
             return first, last
         if reply.word == "NO_SCHEMA":
@@ -135,7 +137,7 @@ def _gate(core: Core, lane: Lane, rows: Rows, low: int, high: int, about: _About
 
 
 def _judge(core: Core, opened: Any, closed: Any) -> Reply:
-    first, last = rq.read(opened), rq.read(closed)
+    first, last = (rq.checked(core, "gate", rq.read(answer)) for answer in (opened, closed))
     if first.word != "OPEN":
         return first
     if last.word == "CLOSED":
@@ -154,7 +156,7 @@ def remove(core: Core, lane: Lane, indices: list[int]) -> Generator[Step, Any, i
         except ReplayError as error:
             error.done = low
             raise
-        removed += rq.numbers("remove", reply, 1)[0]
+        removed += rq.numbers(core, reply, 1)[0]
     return removed
 
 
