@@ -5,6 +5,7 @@ import random
 import signal
 import threading
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -93,4 +94,17 @@ def test_interrupted_sample_of_10_megabytes(real_server, make_buffer, interrupt,
         given += [whole(buffer.sample(1))[0] for _ in range(there + 1)]
         if given != [tag, tag + 1] or took > 1 or len(buffer):
             wrong.append((tag, there, given, took))
+    assert (wrong, buffer.doctor().findings) == ([], ())
+
+
+@TIMES
+def test_interrupted_wait_then_10_megabytes(real_server, make_buffer, interrupt, times, seed):
+    """A blocked wait ends by it within a second and leaves the line; `stats`, a put and a draw have answers of their own."""
+    buffer, generator, wrong = make_buffer(**QUEUE), random.Random(seed), []
+    for tag in range(times):
+        batch, took = interrupt(generator.uniform(0, 0.1), partial(buffer.sample, 1, wait=True, timeout=30))
+        seen = buffer.stats()["waiters"], buffer.stats()["write_count"]
+        buffer.add(item(tag))
+        if (batch, seen, whole(buffer.sample(1)), took < 1) != (None, (0, tag), [tag], True):
+            wrong.append((tag, seen, took))
     assert (wrong, buffer.doctor().findings) == ([], ())
