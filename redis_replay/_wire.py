@@ -333,8 +333,10 @@ class AsyncSocketWire:
             return self._reader.gets() or None
 
     async def close(self) -> None:
-        """Closes the socket, and waits for nothing."""
+        """Closes the socket, and waits for nothing: what was not sent yet is given up, or a dead server would keep it."""
         with suppress(RuntimeError):  # its event loop is over
+            if (writer := self._connection._writer) is not None:
+                writer.transport.abort()
             await self._connection.disconnect(nowait=True)
 
 

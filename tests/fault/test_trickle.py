@@ -109,6 +109,17 @@ def test_server_that_reads_slowly_ends_a_write_in_time(proxy, handle):
     assert (running.how(), running.seconds < 2) == (OutcomeUnknownError, True)
 
 
+@pytest.mark.parametrize("make", [large])
+@pytest.mark.parametrize("handle", ["async"], indirect=True)
+def test_write_that_was_given_up_is_not_kept(proxy, handle):
+    """What an event loop had not sent of it yet is thrown away with its connection."""
+    writer = handle.buffer._now.connection._idle[-1]._connection._writer
+    proxy.pace = {"requests": ONLY_LARGE}
+    running = Running(lambda: handle.call(handle.buffer.extend(large(60, 9), timeout=0.3)))
+    assert running.how() == OutcomeUnknownError
+    assert (writer.transport.is_closing(), writer.transport.get_write_buffer_size()) == (True, 0)
+
+
 @pytest.mark.parametrize("make", [wide])
 def test_slow_line_is_no_trickle(proxy, handle):
     """A reply of 4 MB at about 3 MB a second is waited for, though a wait looks up each second; it comes once."""
