@@ -152,7 +152,7 @@ class ReplayBuffer:
         than the capacity keeps its tail; the rest counts as written and evicted.
 
         Args:
-            timeout: seconds for the call, outages included; None and inf: 5 s for each step.
+            timeout: seconds for the call, outages included; None and inf: 5 s for each step, and 1 s for each MiB of it.
 
         Raises:
             as `add`; `done` of the error says how many records were written in steps before.
