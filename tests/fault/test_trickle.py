@@ -9,7 +9,8 @@ from redis_replay import _ops_write, _requests, samplers
 from redis_replay.exceptions import ConnectionLostError, OutcomeUnknownError, ReplayCancelledError
 from tests._waiting import Running, open_handle, record, records, tags
 
-pytestmark = pytest.mark.fault
+# What trickles is the proxy: the kind of the server behind it does not matter.
+pytestmark = [pytest.mark.fault, pytest.mark.parametrize("real_server", ["valkey"], indirect=True)]
 QUEUE = {"sampler": samplers.Fifo(), "consume_after_n_samples": 1}
 TRICKLE = 1, 0.02, 0  # a byte at a time: never silent for long
 ONLY_LARGE = 1, 0.02, 10_000  # so are the chunks of payloads; what is said before them passes
