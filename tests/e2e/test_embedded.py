@@ -21,6 +21,7 @@ from redis_replay.embedded import EmbeddedServer, EmbeddedServerError
 from redis_replay.exceptions import ArgumentError
 from tests import _server
 from tests._helpers import is_alive, wait_until
+from tests._ports import held_port
 
 ROOT = Path(__file__).parents[2]
 
@@ -435,7 +436,5 @@ def test_serve_forever_says_that_the_server_ended_by_itself(free_port):
 
 @pytest.fixture
 def free_port():
-    import socket
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
+    with held_port() as port:
+        yield port

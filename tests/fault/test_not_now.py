@@ -1,10 +1,10 @@
 """A server that serves nobody for now: it is waited out, at a small number of requests, or it is an error with a type."""
 
 import contextlib
-import socket
-import subprocess
+import functools
 import tempfile
 import threading
+from urllib.parse import urlsplit
 
 import pytest
 import redis
@@ -14,6 +14,7 @@ from redis_replay.embedded import EmbeddedServer
 from redis_replay.exceptions import ConnectionLostError, ServerNotReadyError
 from tests import _server
 from tests._helpers import wait_until
+from tests._ports import Program, held_port, on_ports
 from tests._proxy import Proxy
 from tests._waiting import Running, blocked, open_handle, record, tags
 
@@ -26,12 +27,6 @@ SECONDS = 0.8  # of each state
 def binary(request):
     """A real server's program, in turn."""
     return _server.find(request.param) or _server.missing(request.param)
-
-
-def free_port():
-    """A TCP port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return taken.getsockname()[1]
 
 
 # The states: each begins at once, and ends with its `with`.
@@ -58,9 +53,10 @@ def busy(client):
 @contextlib.contextmanager
 def replica(client):
     """A master that was made a replica, of a master that is away."""
-    client.replicaof("127.0.0.1", free_port())
-    yield
-    client.replicaof("NO", "ONE")
+    with held_port() as nobodys:
+        client.replicaof("127.0.0.1", nobodys)
+        yield
+        client.replicaof("NO", "ONE")
 
 
 @contextlib.contextmanager
@@ -110,37 +106,27 @@ STATES = {
 
 
 @contextlib.contextmanager
-def node(binary, port):
-    """A node of a cluster, without slots."""
-    with tempfile.TemporaryDirectory() as home, tempfile.TemporaryFile() as log:
-        command = [binary, "--port", str(port), "--dir", home, "--save", "", "--cluster-enabled", "yes"]
-        command += ["--cluster-port", str(free_port()), "--cluster-require-full-coverage", "no"]
-        with subprocess.Popen(command, stdout=log, stderr=log) as process, redis.Redis(port=port) as client:
-
-            def answers():
-                with contextlib.suppress(redis.ConnectionError):
-                    return client.ping()
-
-            try:
-                wait_until(answers, 10, "the node")
-                yield client
-            finally:
-                process.kill()
+def node(binary, port, bus):
+    """A client of a node of a cluster, without slots."""
+    with tempfile.TemporaryDirectory() as home:
+        command = [binary, "--bind", "127.0.0.1", "--port", str(port), "--dir", home, "--save", "", "--cluster-enabled", "yes"]
+        command += ["--cluster-port", str(bus), "--cluster-require-full-coverage", "no"]
+        with Program(command, port=port), redis.Redis(port=port) as client:
+            yield client
 
 
 @contextlib.contextmanager
 def cluster(binary, nodes):
     """A cluster whose first node has every slot. Gives its URL and a client of it."""
     with contextlib.ExitStack() as stack:
-        ports = [free_port() for _ in range(nodes)]
-        first, *others = [stack.enter_context(node(binary, port)) for port in ports]
+        first, *others = [stack.enter_context(on_ports(functools.partial(node, binary), 2)) for _ in range(nodes)]
         first.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
         for other in others:
-            bus = int(other.config_get("cluster-port")["cluster-port"])
-            first.execute_command("CLUSTER", "MEET", "127.0.0.1", ports[1], bus)
+            port, bus = (int(other.config_get(name)[name]) for name in ("port", "cluster-port"))
+            first.execute_command("CLUSTER", "MEET", "127.0.0.1", port, bus)
             wait_until(lambda: first.execute_command("CLUSTER", "NODES").count(b" connected") == nodes, 10, "the nodes")
         wait_until(lambda: b"cluster_state:ok" in first.execute_command("CLUSTER", "INFO"), 10, "the cluster")
-        yield f"redis://127.0.0.1:{ports[0]}/0", first
+        yield f"redis://127.0.0.1:{first.config_get('port')['port']}/0", first
 
 
 @pytest.fixture
@@ -279,15 +265,20 @@ def test_script_that_cannot_be_loaded_is_an_error(server, proxy, handle, monkeyp
 @pytest.fixture
 def pair(binary):
     """A master and its replica, and a proxy that leads to the master: their clients and URLs."""
-    ports = free_port(), free_port()
     with contextlib.ExitStack() as stack:
-        servers = [stack.enter_context(EmbeddedServer(binary=binary, port=port)) for port in ports]
-        clients = [stack.enter_context(redis.Redis(port=port)) for port in ports]
+        servers = [stack.enter_context(on_ports(lambda port: EmbeddedServer(binary=binary, port=port))) for _ in range(2)]
+        clients = [stack.enter_context(redis.Redis.from_url(server.url)) for server in servers]
         proxy = stack.enter_context(contextlib.closing(Proxy(servers[0].url)))
-        clients[1].replicaof("127.0.0.1", ports[0])
+        clients[1].replicaof(*address(servers[0]))
         clients[0].config_set("repl-diskless-sync-delay", 0)
         wait_until(lambda: clients[1].info("replication")["master_link_status"] == "up", 20, "the replica")
         yield servers, clients, proxy
+
+
+def address(server):
+    """Its host and port."""
+    parts = urlsplit(server.url)
+    return parts.hostname, parts.port
 
 
 def promote(servers, clients, proxy):
@@ -295,7 +286,7 @@ def promote(servers, clients, proxy):
     offset = clients[0].info("replication")["master_repl_offset"]
     wait_until(lambda: clients[1].info("replication")["slave_repl_offset"] >= offset, 5, "the replica to follow")
     clients[1].replicaof("NO", "ONE")
-    clients[0].replicaof(*servers[1].url.removeprefix("redis://").removesuffix("/0").split(":"))
+    clients[0].replicaof(*address(servers[1]))
     proxy.lead_to(servers[1].url)
 
 

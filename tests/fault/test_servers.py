@@ -3,9 +3,6 @@
 import contextlib
 import os
 import signal
-import socket
-import subprocess
-import tempfile
 import threading
 
 import pytest
@@ -24,6 +21,7 @@ from redis_replay.exceptions import (
 )
 from tests import _server
 from tests._helpers import wait_until
+from tests._ports import Program, held_port
 from tests._waiting import Running, blocked, open_handle, record, records
 
 pytestmark = pytest.mark.fault
@@ -38,9 +36,9 @@ def binary(request):
 
 @pytest.fixture
 def port():
-    """A TCP port that was free a moment ago."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return taken.getsockname()[1]
+    """A TCP port at which the test's own server may start, end, and start again."""
+    with held_port() as held:
+        yield held
 
 
 @pytest.fixture
@@ -261,7 +259,7 @@ def test_wait_outlives_a_slow_start(binary, port, url, tmp_path, kind, caplog):
 def fill(url):
     """Makes the server's data take a while to load."""
     with redis.Redis.from_url(url) as client:
-        client.mset({f"more-{n}": "x" * 1000 for n in range(200)})
+        client.mset({f"more-{n}": os.urandom(1000) for n in range(200)})  # what can be compressed is loaded without a pause
         client.bgrewriteaof()
         wait_until(lambda: not client.info("persistence")["aof_rewrite_in_progress"], 5, "the rewrite")
 
@@ -313,20 +311,10 @@ def test_attach_outwaits_a_loading_server(binary, port, url, tmp_path):
 @contextlib.contextmanager
 def loading(binary, port, directory):
     """A server that takes a while to load what is kept in the directory, and answers LOADING meanwhile."""
-    command = [binary, "--port", str(port), "--dir", str(directory), "--appendonly", "yes", "--key-load-delay", "5000"]
-    command += ["--loading-process-events-interval-bytes", "1024", "--save", ""]
-    with tempfile.TemporaryFile() as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
-        try:
-            wait_until(lambda: is_open(port), 5, "the server to listen")
-            yield
-        finally:
-            process.kill()
-
-
-def is_open(port):
-    """Whether something listens there."""
-    with socket.socket() as tried:
-        return tried.connect_ex(("127.0.0.1", port)) == 0
+    command = [binary, "--bind", "127.0.0.1", "--port", str(port), "--dir", str(directory), "--appendonly", "yes"]
+    command += ["--key-load-delay", "5000", "--loading-process-events-interval-bytes", "1024", "--save", ""]
+    with Program(command, port=port):
+        yield
 
 
 def test_attach_times_out_without_a_creator(server, name):

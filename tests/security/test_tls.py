@@ -13,6 +13,7 @@ from redis_replay import AsyncReplayBuffer, ReplayBuffer
 from redis_replay.exceptions import CertificateError, ConnectionLostError, ReplayError
 from redis_replay.samplers import Fifo
 from tests._helpers import wait_until, wait_until_async
+from tests._ports import on_ports
 from tests._rights import PASSWORD, rights, user
 from tests.security._tls import TlsServer, key_of
 
@@ -22,9 +23,9 @@ QUEUE = {"capacity": 100, "sampler": Fifo(), "consume_after_n_samples": 1, "poll
 
 @pytest.fixture(scope="module")
 def tls_server(tmp_path_factory):
-    made = TlsServer(tmp_path_factory.mktemp("tls"))
-    yield made
-    made.close()
+    folder = tmp_path_factory.mktemp("tls")
+    with on_ports(lambda *ports: contextlib.closing(TlsServer(folder, *ports)), 2) as made:
+        yield made
 
 
 @pytest.fixture
