@@ -245,9 +245,12 @@ class AsyncSocketWire:
             return self._reader.gets() or None
 
     async def close(self) -> None:
-        """Closes the socket, and waits for nothing."""
+        """Closes the socket, and waits for nothing: TLS would for the server's goodbye, perhaps beyond the event loop's end."""
+        writer = self._connection._writer
         with suppress(RuntimeError):  # its event loop is over
             await self._connection.disconnect(nowait=True)
+            if writer is not None:
+                writer.transport.abort()
 
 
 class AsyncFakeWire:

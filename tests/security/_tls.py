@@ -52,6 +52,11 @@ class TlsServer:
             self.close()
             raise
 
+    @property
+    def pid(self) -> int:
+        """The server's process."""
+        return self._server.pid
+
     def set(self, *settings: str | int) -> None:
         """Sets the server's configuration, names and values in turn."""
         self.client.execute_command("CONFIG", "SET", *settings)
