@@ -79,7 +79,7 @@ def test_trickled_burst_ends_in_time(proxy, handle):
     running = handle.start("sample", batch_size=1, timeout=0.3)
     assert (running.how(), running.seconds < 2.5) == (ConnectionLostError, True)
     proxy.pace = {}
-    assert tags(handle.run("sample", 3)) == [1, 2, 3]
+    assert handle.start("sample", batch_size=3, timeout=5).how() == [1, 2, 3]  # an event loop puts it back in its own time
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
