@@ -22,7 +22,8 @@ from tests._helpers import wait_until
 
 T = TypeVar("T")
 TRIES = 5
-_TAKEN = ("already in use", "unable to listen on this port")  # the server's log; its answer to CONFIG SET tls-port
+# The server's log; its answer to CONFIG SET tls-port; EmbeddedServer.
+_TAKEN = ("already in use", "unable to listen on this port", "another program uses it")
 
 
 @contextlib.contextmanager

@@ -185,6 +185,7 @@ def test_overrun_subscription_is_opened_anew(real_server, writer, handle):
         client.config_set("client-output-buffer-limit", "pubsub 33554432 8388608 60")
 
 
+@TURNS
 def test_notices_are_few_and_tiny(real_server, writer, handle, name):
     """What is published is no more than a line for each wait that is woken, however much is written, and nothing else."""
     with real_server.client().pubsub() as spy:

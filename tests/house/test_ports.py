@@ -80,8 +80,9 @@ def test_a_port_that_stays_taken_is_an_error_with_the_log(binary, tmp_path, monk
     with taken_port() as port:
         tries = []
         monkeypatch.setattr(_ports, "held_port", lambda: contextlib.nullcontext(port))
-        for start, kind in ((program, ServerEndedError), (TAKEN["embedded"][0], EmbeddedServerError)):
-            with pytest.raises(kind, match=r"(?i)its log ends:\n(.|\n)*already in use"):
+        log, named = r"(?i)its log ends:\n(.|\n)*already in use", f"port {port} of 127.0.0.1: another program uses it"
+        for start, kind, text in ((program, ServerEndedError, log), (TAKEN["embedded"][0], EmbeddedServerError, named)):
+            with pytest.raises(kind, match=text):
                 on_ports(lambda *ports, start=start: [tries.append(1), start(binary, tmp_path, *ports)][1]).__enter__()
         assert len(tries) == 2 * _ports.TRIES
 
