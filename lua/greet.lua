@@ -45,7 +45,7 @@ local function put_out_of_use(index)
   local id = '0-' .. int(index)
   if type(redis.pcall('XADD', records, id, 'd', '')) ~= 'string' then return end -- the stream is ahead of it
   redis.call('XDEL', records, id)
-  if not settings.consume and count('sampleable_size') > 0 then
+  if not settings.consume and present() > 0 then
     leave_gap(index)
   else
     set_count('last', index)
@@ -62,7 +62,7 @@ if proven then redis.call('HSET', counters, 'rewound_at', int(time)) end
 proven = proven or time - (redis.call('HGET', counters, 'rewound_at') or -LANE_US) < LANE_US -- by another client
 for _, one in ipairs(lost) do catch_up(one, proven, time) end
 if given > last then
-  local plain = settings.consume or count('sampleable_size') == 0
+  local plain = settings.consume or present() == 0
   local to = plain and given or math.min(given, last + GAP)
   put_out_of_use(to)
   left = given - to

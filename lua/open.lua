@@ -15,7 +15,7 @@
 -- @include erase
 local epoch, format, mode = ARGV[1], ARGV[2], ARGV[3]
 local TYPES = {'hash', 'hash', 'stream', 'stream', 'zset', 'zset', 'hash', 'set', -- in the order of KEYS
-  'hash', 'zset', 'zset', 'hash', 'zset', 'hash', 'zset', 'zset', 'hash'}
+  'hash', 'zset', 'zset', 'hash', 'hash', 'hash', 'hash', 'zset', 'zset', 'hash', 'zset', 'zset', 'hash'}
 local ZERO = {'write_count', 'records_total', 'bytes_total', 'sampleable_size', 'storage_size', 'leased', 'hidden', 'parting',
   'consumed', 'evicted', 'removed', 'sample_calls', 'samples_returned', 'last', 'notices', 'arrivals', 'lapsed',
   'reclaimed', 'late', 'foreign', 'rewound', 'clock', 'clock_offset', 'last_write'}

@@ -16,7 +16,7 @@ local again, became, time = accept(false, false)
 if again then return again end
 local found, seen = {}, {}
 for i = 5, #ARGV do
-  if not seen[ARGV[i]] and is_live(ARGV[i]) then found[#found + 1] = ARGV[i] end
+  if not seen[ARGV[i]] and is_present(ARGV[i]) then found[#found + 1] = ARGV[i] end
   seen[ARGV[i]] = true
 end
 if #found > 0 then

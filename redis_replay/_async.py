@@ -20,7 +20,7 @@ from redis_replay._decode import decode_record
 from redis_replay._encode import encode_batch, encode_record
 from redis_replay._runtime import AsyncRuntime
 from redis_replay._sync import ReplayBuffer
-from redis_replay._types import LeasesEnded, Report
+from redis_replay._types import LeasesEnded, Report, Updated
 from redis_replay.exceptions import BufferClosedError, BufferShutDownError
 
 
@@ -105,16 +105,25 @@ class AsyncReplayBuffer:
 
     # Writing
 
-    async def add(self, record: Any, *, timeout: float | None = None) -> int:
+    async def add(self, record: Any, *, priority: Any = None, timeout: float | None = None) -> int:
         limit = opt.seconds("timeout", timeout)
-        rows = encode_record(record, (await self._runtime()).core.schema)
-        return int((await self._run(write.write, rows, limit))[0])
+        core = (await self._runtime()).core
+        given = h.priorities(core, priority, 1)
+        rows = encode_record(record, core.schema)
+        return int((await self._run(write.write, rows, limit, given))[0])
 
-    async def extend(self, batch: Any, *, timeout: float | None = None) -> NDArray[np.int64]:
+    async def extend(self, batch: Any, *, priority: Any = None, timeout: float | None = None) -> NDArray[np.int64]:
         limit = opt.seconds("timeout", timeout)
-        rows = encode_batch(batch, (await self._runtime()).core.schema)
-        indices: NDArray[np.int64] = await self._run(write.write, rows, limit)
+        core = (await self._runtime()).core
+        rows = encode_batch(batch, core.schema)
+        indices: NDArray[np.int64] = await self._run(write.write, rows, limit, h.priorities(core, priority, len(rows)))
         return indices
+
+    async def update_priority(self, index: Any, priority: Any) -> Updated:
+        wanted = h.indices(index)
+        given = h.priorities((await self._runtime()).core, priority, len(wanted))
+        updated: Updated = await self._run(write.update_priority, wanted, given)
+        return updated
 
     async def remove(self, index: Any) -> int:
         return int(await self._run(write.remove, h.indices(index)))

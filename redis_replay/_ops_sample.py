@@ -33,6 +33,7 @@ from redis_replay.exceptions import (
     ServerRefusedError,
     StalledError,
 )
+from redis_replay.samplers import Whole
 
 AT_ONCE = 2e-6  # seconds: what scripts answer for a lease whose time is over
 SLACK_SECONDS = 0.005  # behind the end of a turn or a lease
@@ -72,6 +73,8 @@ class Drawn:
 
     index: NDArray[np.int64]
     times_sampled: NDArray[np.int64] | None
+    priority: NDArray[np.float64] | None
+    whole: Whole | None
     live: int
     last: bool
     lease: str | None
@@ -280,20 +283,21 @@ def _log(core: Core, wish: Wish, line: _Line, logged: float) -> float:
 
 def _collect(core: Core, lane: Lane, reply: Reply) -> Generator[Step, Any, Drawn | None]:
     """The batch of an answer; None where its payloads are gone already."""
-    n, live, schema_hash, flags, lease, indices, uses = map(as_text, reply.data[:7])
+    n, live, schema_hash, flags, lease, indices, uses, priorities, whole = map(as_text, reply.data[:9])
     yield from stored_schema(core, schema_hash)
     index = stored.indices(core.keys, indices)
     core.gave(int(index.max(initial=0)))
     counted = np.array(uses.split(), np.int64) if uses else None
-    payloads: Any = reply.data[7:]
+    priority, of_all = stored.odds(core.keys, priorities, whole) if whole else (None, None)
+    payloads: Any = reply.data[9:]
     if "p" not in flags:
-        core.record_bytes = int(reply.data[7])
+        core.record_bytes = int(reply.data[9])
         payloads = yield from _fetch(core, lane, indices.split())
     elif len(payloads) != int(n):
         payloads = None
     if payloads is None:
         return None
-    return Drawn(index, counted, int(live), "l" in flags, lease if lease != "-" else None, payloads)
+    return Drawn(index, counted, priority, of_all, int(live), "l" in flags, lease if lease != "-" else None, payloads)
 
 
 def _fetch(core: Core, lane: Lane, indices: list[str]) -> Generator[Step, Any, list[bytes] | Arriving | None]:

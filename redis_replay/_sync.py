@@ -18,8 +18,9 @@ from redis_replay._core import CALL_SECONDS, LocalStats
 from redis_replay._decode import decode_record
 from redis_replay._encode import encode_batch, encode_record
 from redis_replay._runtime import Runtime
-from redis_replay._types import LeasesEnded, Report
+from redis_replay._types import LeasesEnded, Report, Updated
 from redis_replay.exceptions import BufferClosedError, BufferShutDownError
+from redis_replay.samplers import not_negative
 
 
 class ReplayBuffer:
@@ -122,10 +123,11 @@ class ReplayBuffer:
 
     # Writing
 
-    def add(self, record: Any, *, timeout: float | None = None) -> int:
+    def add(self, record: Any, *, priority: Any = None, timeout: float | None = None) -> int:
         """Writes one record (a dict of arrays, tensors, scalars, text, bytes or dicts; or a TensorDict). Gives its index.
 
         Args:
+            priority: a number >= 0, where the sampler is Prioritized; None: its default for new records.
             timeout: seconds for the call, outages included; None and inf: 5 s.
 
         Raises:
@@ -133,25 +135,43 @@ class ReplayBuffer:
             OutOfMemoryError, BufferGoneError, ConnectionLostError; OutcomeUnknownError: no reply came.
         """
         limit = opt.seconds("timeout", timeout)
-        rows = encode_record(record, self._runtime().core.schema)
-        return int(self._run(write.write, rows, limit)[0])
+        core = self._runtime().core
+        given = h.priorities(core, priority, 1)
+        rows = encode_record(record, core.schema)
+        return int(self._run(write.write, rows, limit, given)[0])
 
-    def extend(self, batch: Any, *, timeout: float | None = None) -> NDArray[np.int64]:
+    def extend(self, batch: Any, *, priority: Any = None, timeout: float | None = None) -> NDArray[np.int64]:
         """Writes a batch: leaves with a leading batch dimension, or a list of records. Gives their indices, int64 (n,).
 
         All of it is written or none, up to 20,000 records and 64 MiB; a longer one goes in steps, in order. A batch larger
         than the capacity keeps its tail; the rest counts as written and evicted.
 
         Args:
+            priority: a number for all records, or one for each, as `add`.
             timeout: seconds for the call, outages included; None and inf: 5 s for each step.
 
         Raises:
             as `add`; `done` of the error says how many records were written in steps before.
         """
         limit = opt.seconds("timeout", timeout)
-        rows = encode_batch(batch, self._runtime().core.schema)
-        indices: NDArray[np.int64] = self._run(write.write, rows, limit)
+        core = self._runtime().core
+        rows = encode_batch(batch, core.schema)
+        indices: NDArray[np.int64] = self._run(write.write, rows, limit, h.priorities(core, priority, len(rows)))
         return indices
+
+    def update_priority(self, index: Any, priority: Any) -> Updated:
+        """Sets priorities by index (one or many): a number for all, or one for each; of an index named twice the last holds.
+
+        What is not in the buffer any more is ignored: an index never means another record. 0 hides a record from draws.
+
+        Raises:
+            ArgumentError (a ValueError): a priority is NaN, infinite, negative or no number; its name tells the position, and
+            nothing was applied. The sampler has no priorities.
+        """
+        wanted = h.indices(index)
+        given = h.priorities(self._runtime().core, priority, len(wanted))
+        updated: Updated = self._run(write.update_priority, wanted, given)
+        return updated
 
     def remove(self, index: Any) -> int:
         """Takes records out by index (one or many); those that are not there are passed over. Gives how many were."""
@@ -326,6 +346,15 @@ class ReplayBuffer:
     def batch_size(self) -> int | None:
         """Default of `sample` and `wait_until_sampleable` on this handle."""
         return self._setup.batch_size
+
+    @property
+    def beta(self) -> float:
+        """The exponent of importance weights in this handle's draws, >= 0. Set it to anneal it; others have their own."""
+        return self._now.core.beta
+
+    @beta.setter
+    def beta(self, value: float) -> None:
+        self._now.core.beta = not_negative("beta", value)
 
     # Ends of life
 

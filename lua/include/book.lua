@@ -5,10 +5,10 @@
 local settings, loaded, deltas = {}, {}, {}
 local SETTINGS = {'epoch', 'state', 'capacity', 'sampler', 'consume_after_n_samples', 'shutdowns', 'drained',
   'schema_hash', 'record_bytes'}
-local COUNTERS = {'first', 'last', 'sampleable_size', 'storage_size', 'leased', 'parting', 'clock', 'clock_offset',
+local COUNTERS = {'first', 'last', 'sampleable_size', 'storage_size', 'hidden', 'leased', 'parting', 'clock', 'clock_offset',
   'last_write', 'write_count', 'records_total', 'bytes_total', 'consumed', 'evicted', 'removed', 'sample_calls',
   'samples_returned', 'lapsed', 'reclaimed', 'late', 'notices', 'foreign'}
-local TOTALS = 9 -- COUNTERS behind this one may pass 2^53: their text is kept in `settings`, and never their value
+local TOTALS = 10 -- COUNTERS behind this one may pass 2^53: their text is kept in `settings`, and never their value
 
 -- The value that a counter has now; only those of COUNTERS that stay below 2^53.
 local function count(name)

@@ -14,6 +14,40 @@ local function commit()
   end
   if #set > 0 then redis.call('HSET', counters, unpack(set)) end
   deltas = {}
+  priority.write()
+end
+
+-- These may be drawn from now on, unless their priority is 0: then they are hidden. `given`: the priority of each.
+local function count_in(indices, given)
+  local live = #indices
+  if weight.is_used() then
+    if not given then priority.load(indices) end
+    live = 0
+    for i, index in ipairs(indices) do
+      if priority.enter(index, given and given[i] or priority.of(index)) then live = live + 1 end
+    end
+  end
+  bump('sampleable_size', live)
+  bump('hidden', #indices - live)
+end
+
+-- And these may not any more.
+local function count_out(indices)
+  local live = #indices
+  if weight.is_used() then
+    priority.load(indices)
+    live = 0
+    for _, index in ipairs(indices) do
+      if priority.leave(index) then live = live + 1 end
+    end
+  end
+  bump('sampleable_size', -live)
+  bump('hidden', live - #indices)
+end
+
+-- Live and hidden: what `order`, or the range, holds.
+local function present()
+  return count('sampleable_size') + count('hidden')
 end
 
 -- Microseconds of server time that never go back and never stand still, whatever happens to the server's clock.
@@ -29,17 +63,19 @@ local function now()
   return time
 end
 
--- The n indices behind the last one are stored, live, and written.
-local function append(n)
-  if settings.consume then
-    local members = {}
+-- The n indices behind the last one are stored and written. `given`: their priorities as text, one for all, or empty.
+local function append(n, given)
+  local members, new, each = {}, {}, nil
+  if settings.consume or weight.is_used() then
     for i = 1, n do
-      members[2 * i] = int(count('last') + i)
-      members[2 * i - 1] = members[2 * i]
+      new[i] = int(count('last') + i)
+      members[2 * i - 1], members[2 * i] = new[i], new[i]
     end
-    call_many('ZADD', order, members)
   end
-  for _, name in ipairs({'last', 'sampleable_size', 'storage_size', 'write_count', 'records_total'}) do bump(name, n) end
+  if settings.consume then call_many('ZADD', order, members) end
+  if weight.is_used() then each = priority.spread(given, n) end
+  if each then count_in(new, each) else bump('sampleable_size', n) end
+  for _, name in ipairs({'last', 'storage_size', 'write_count', 'records_total'}) do bump(name, n) end
 end
 
 -- A gate whose closing script was lost leaves the stream under `inbox`, with records that are not counted yet. The next
@@ -47,7 +83,7 @@ end
 local function mend()
   redis.call('RENAME', inbox, records)
   local newest = redis.call('XREVRANGE', records, '+', '(0-' .. int(count('last')), 'COUNT', 1)[1]
-  if newest then append(tonumber(newest[1]:sub(3)) - count('last')) end
+  if newest then append(tonumber(newest[1]:sub(3)) - count('last'), '') end
   commit()
 end
 

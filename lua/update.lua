@@ -1,0 +1,43 @@
+-- update: sets priorities by index; those that are not stored, or are out of the buffer already, are ignored.
+-- KEYS     the list of include/keys.lua
+-- ARGV[1]  epoch         text   of the buffer, when the caller opened it
+-- ARGV[2]  lane          text   the caller's lane
+-- ARGV[3]  number        int    of this request on the lane
+-- ARGV[4]  open_number   int    lowest number of the lane whose reply never came, or 0
+-- ARGV[5..]  pair        text   two for each record, 1 to 20,000 of them: index, priority >= 0; no index twice
+-- Returns  each after the word what became of open_number: applied, never or -
+--   OK applied ignored                how many have the priority now, and how many are not there
+--   DAMAGED key found expected        a key is missing
+--   GONE | FORGOTTEN | STALE          another epoch | lane not known | a late copy
+-- Writes   priorities, places, buckets, ranked, config (max_priority), counters
+-- Publishes  wake, standby to waiters
+-- @include request
+local again, became, time = accept(false, false)
+if again then return again end
+local indices, given, applied = {}, {}, {}
+for i = 5, #ARGV, 2 do indices[#indices + 1], given[ARGV[i]] = ARGV[i], ARGV[i + 1] end
+priority.load(indices)
+
+-- What is hidden is in the buffer with a priority of 0; what is lent keeps its priority for when it comes back.
+local function set(index, p)
+  if priority.stay(index, p) then return end
+  local could, had = priority.leave(index), tonumber(priority.of(index))
+  local hidden = not could and had == 0 and is_present(index)
+  if not could and not hidden then
+    priority.set_home(index, {priority = p})
+    return
+  end
+  local can = priority.enter(index, p)
+  bump('sampleable_size', (can and 1 or 0) - (could and 1 or 0))
+  bump('hidden', (can and 0 or 1) - (hidden and 1 or 0))
+end
+
+local gone = ask_many('SMISMEMBER', parting, indices)
+for i, index in ipairs(indices) do
+  if priority.of(index) and gone[i] == 0 then
+    set(index, given[index])
+    applied[#applied + 1] = given[index]
+  end
+end
+priority.note_largest(applied)
+return reply('update', became, {'OK', int(#applied), int(#indices - #applied)}, time)
