@@ -26,7 +26,9 @@ fact('holes', redis.call('ZCOUNT', holes, tonumber(redis.call('HGET', counters, 
 fact('priorities', redis.call('HLEN', priorities))
 fact('places', redis.call('HLEN', places))
 fact('ranked', redis.call('ZCARD', ranked))
-fact('sampler', redis.call('HGET', config, 'sampler') or '')
+local weighed = 0
+for _, text in ipairs(redis.call('HVALS', buckets)) do weighed = weighed + (text:match('^(%d+) ') or 0) end
+fact('weighed', weighed)
 fact('parting_size', redis.call('SCARD', parting))
 fact('held', redis.call('HLEN', held))
 fact('leases', redis.call('ZCARD', leases))

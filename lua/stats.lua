@@ -22,7 +22,7 @@ table.insert(out, 1, 'OK')
 table.insert(out, 2, '-')
 local idle, alive = liveness(time)
 local _, whole = weighted.odds({})
-local facts = {whole = whole, max_priority = redis.call('HGET', config, 'max_priority') or '', idle_us = idle, writers = alive,
+local facts = {whole = whole, max_priority = weight.is_used() and priority.largest() or '', idle_us = idle, writers = alive,
                state = settings.state, capacity = int(settings.capacity), waiters = int(redis.call('ZCARD', waiters)),
                lanes = int(redis.call('ZCARD', lanes)), holds = int(redis.call('ZCARD', holds)),
                leases = int(redis.call('ZCARD', leases))}

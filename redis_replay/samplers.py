@@ -42,6 +42,11 @@ class Sampler:
         """Whether records have priorities."""
         return False
 
+    @property
+    def ranks(self) -> bool:
+        """Whether the least or the largest priority is asked for."""
+        return False
+
     def probability(self, n: int, live: int, priority: Floats | None, whole: Whole | None) -> Floats:  # noqa: ARG002
         """With which one draw gives each of the `n` records that it gave, of `live` ones: float64 (n,). Of an end: 1."""
         return np.ones(n)
@@ -117,6 +122,11 @@ class Prioritized(Sampler):
     def weighs(self) -> bool:
         """Whether records have priorities."""
         return True
+
+    @property
+    def ranks(self) -> bool:
+        """Whether the least or the largest priority is asked for."""
+        return self.max_priority_within_buffer or self.normalize == "buffer"
 
     def probability(self, n: int, live: int, priority: Floats | None, whole: Whole | None) -> Floats:  # noqa: ARG002
         """Weight / the sum of all weights."""

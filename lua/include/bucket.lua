@@ -1,27 +1,33 @@
 -- bucket: weights in bins, so that a draw is a bin, a place in it, and a coin that falls right more often than not. Bin k holds
 -- weights in (2^(k-1), 2^k] / FIT; whoever leaves it gives its place to the last one. Changed in memory, written by `commit`.
--- @include book
+-- @include weight
 -- `buckets`  k -> "<records> <sum of their weights * FIT / 2^k>"
 -- `places`   "<k> <place>" -> "<index> <priority>", places from 0 on
 local bin = {FIT = 1023 / 1024}
 local bins, seats = nil, {} -- as they are now; seats: false where nobody is
 local new_bins, new_seats = {}, {}
 
--- k -> its n records, and the sum of their parts.
+-- k -> its n records, and the sum of their parts. What nobody of ours has written is left out.
 function bin.all()
   if bins then return bins end
   bins = {}
   local stored_bins = redis.call('HGETALL', buckets)
   for i = 1, #stored_bins, 2 do
-    local n, sum = stored_bins[i + 1]:match('^(%d+) (%S+)$')
-    bins[tonumber(stored_bins[i])] = {n = tonumber(n), sum = tonumber(sum)}
+    local k, n, sum = (stored_bins[i] .. ' ' .. stored_bins[i + 1]):match('^(-?%d%d?%d?%d?) (%d+) ([%d.e+-]+)$')
+    if tonumber(sum) then bins[tonumber(k)] = {n = tonumber(n), sum = tonumber(sum)} end
   end
   return bins
 end
 
+function bin.count()
+  local n = 0
+  for _, b in pairs(bin.all()) do n = n + b.n end
+  return n
+end
+
 function bin.read_seat(text)
   local index, p = (text or ''):match('^(%d+) (%S+)$')
-  return index and {index = index, priority = p}
+  return weight.is_priority(p) and {index = index, priority = p}
 end
 
 function bin.load_seats(keys)
@@ -67,6 +73,7 @@ end
 -- Gives the record that has the place now, or nil.
 function bin.stand_up(k, part, place)
   local b = bin.all()[k]
+  if not b or b.n == 0 then return nil end
   local last = b.n - 1
   local mover = place < last and bin.seat(k, last) or nil
   if mover then bin.set_seat(k, place, mover) end

@@ -1,6 +1,5 @@
 -- priority: what each record weighs, where the sampler asks for it. By identity: an index that is not stored has none.
 -- @include bucket
--- @include weight
 -- `priorities`  index -> "<k> <place>" of one that can be drawn, or "= <priority>" of one that cannot now: priority 0, lent,
 --               or out of the buffer with its bytes still there
 -- `ranked`      zset: index -> priority, where the least or the largest of those in the buffer is asked for
@@ -11,7 +10,7 @@ function priority.read_home(text)
   local k, place = (text or ''):match('^(-?%d+) (%d+)$')
   if k then return {k = tonumber(k), place = tonumber(place)} end
   local p = (text or ''):match('^= (%S+)$')
-  return p and {priority = p} or false
+  return weight.is_priority(p) and {priority = p} or false
 end
 
 function priority.load(indices)
@@ -34,9 +33,7 @@ end
 -- The priority of a stored record as text, or nil. Its home must be loaded.
 function priority.of(index)
   local home = homes[index]
-  if not home then return nil end
-  if home.priority then return home.priority end
-  local there = bin.seat(home.k, home.place)
+  local there = home and home.k and bin.seat(home.k, home.place) or home
   return there and there.priority
 end
 
@@ -54,7 +51,7 @@ end
 
 -- Cannot be drawn any more. Gives whether it could.
 function priority.leave(index)
-  local home, p = homes[index], priority.of(index)
+  local home, p = homes[index], priority.of(index) or '1' -- or: somebody took its place away by hand
   if weight.is_ranked() then scores[index], out_of_rank[index] = nil, true end
   if not home or not home.k then return false end
   local _, part = bin.of(weight.of(p))
@@ -69,8 +66,9 @@ function priority.stay(index, p)
   local home = homes[index]
   if not home.k or tonumber(p) == 0 then return false end
   local k, part = bin.of(weight.of(p))
-  if k ~= home.k then return false end
-  local _, before = bin.of(weight.of(priority.of(index)))
+  local had = priority.of(index)
+  if k ~= home.k or not had or not bin.all()[k] then return false end
+  local _, before = bin.of(weight.of(had))
   bin.change(k, home.place, part - before, {index = index, priority = p})
   if weight.is_ranked() then scores[index] = p end
   return true
@@ -88,31 +86,6 @@ function priority.write()
   call_many('ZADD', ranked, pairs_)
   call_many('ZREM', ranked, gone)
   new_homes, scores, out_of_rank = {}, {}, {}
-end
-
--- What new records have that are given none: the largest ever set, or that of those in the buffer; 1 before any.
-function priority.default()
-  if settings.sampler:find('within_buffer=True', 1, true) then
-    priority.write()
-    return redis.call('ZREVRANGE', ranked, 0, 0, 'WITHSCORES')[2] or '1'
-  end
-  return redis.call('HGET', config, 'max_priority') or '1'
-end
-
-function priority.note_largest(given)
-  local most, text = tonumber(redis.call('HGET', config, 'max_priority') or -1), nil
-  for _, p in ipairs(given) do
-    if tonumber(p) > most then most, text = tonumber(p), p end
-  end
-  if text then redis.call('HSET', config, 'max_priority', text) end
-end
-
--- The priorities of n new records: `text` has one for each, one for all, or none.
-function priority.spread(text, n)
-  local given = split(text)
-  if #given == 0 then given[1] = priority.default() else priority.note_largest(given) end
-  for i = #given + 1, n do given[i] = given[1] end
-  return given
 end
 
 function priority.forget(indices)

@@ -1,6 +1,6 @@
 -- sound: what no script has left behind like that: values that somebody wrote by hand, keys that somebody deleted.
 -- @include book
--- @include priority
+-- @include given
 local NUMBERS = {'capacity', 'shutdowns', 'record_bytes'}
 local MOST, STEP = 9007199254740992, 20000 -- 2^53; records of one write, which may be there before room was made for them
 
@@ -36,8 +36,8 @@ local function incomplete_priorities()
   if n ~= count('storage_size') then return wrong_size(priorities, n, count('storage_size')) end
   n = weight.in_bins() and redis.call('HLEN', places) or live
   if n ~= live then return wrong_size(places, n, live) end
-  local summed = not weight.in_bins() or live == 0 or redis.call('EXISTS', buckets) == 1
-  if not summed then return missing(buckets, 'the sums of the weights') end
+  n = weight.in_bins() and bin.count() or live
+  if n ~= live then return wrong_size(buckets, n, live) end
   n = weight.is_ranked() and redis.call('ZCARD', ranked) or live
   return n ~= live and wrong_size(ranked, n, live) or nil
 end

@@ -24,7 +24,7 @@ local function count_in(indices, given)
     if not given then priority.load(indices) end
     live = 0
     for i, index in ipairs(indices) do
-      if priority.enter(index, given and given[i] or priority.of(index)) then live = live + 1 end
+      if priority.enter(index, given and given[i] or priority.of(index) or '1') then live = live + 1 end
     end
   end
   bump('sampleable_size', live)

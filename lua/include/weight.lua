@@ -3,6 +3,12 @@
 local weight = {}
 local LEAST, MOST_WEIGHT = 2 ^ -1022, 2 ^ 1023
 
+-- Of a text, or nil.
+function weight.is_priority(p)
+  local number = tonumber(p)
+  return number ~= nil and number >= 0 and number < math.huge
+end
+
 function weight.in_bins()
   return settings.sampler:sub(1, 12) == 'Prioritized('
 end
