@@ -14,17 +14,18 @@
 -- Publishes  open to events; in mode fresh what delete publishes
 -- @include erase
 local epoch, format, mode = ARGV[1], ARGV[2], ARGV[3]
-local TYPES = {'hash', 'hash', 'stream', 'stream', 'zset', 'zset', 'hash', 'set', -- in the order of KEYS
-  'hash', 'zset', 'zset', 'hash', 'hash', 'hash', 'hash', 'zset', 'zset', 'hash', 'zset', 'zset', 'hash'}
+local TYPES = {'hash', 'hash', 'stream', 'stream', 'zset', 'zset', 'hash', 'set', -- in the order of KEYS; the last two
+  'hash', 'zset', 'zset', 'hash', 'hash', 'hash', 'hash', 'zset', 'zset', 'hash', 'zset', 'zset', 'hash'} -- are no keys: whatever is there is not ours
 local ZERO = {'write_count', 'records_total', 'bytes_total', 'sampleable_size', 'storage_size', 'leased', 'hidden', 'parting',
   'consumed', 'evicted', 'removed', 'sample_calls', 'samples_returned', 'last', 'notices', 'arrivals', 'lapsed',
   'reclaimed', 'late', 'foreign', 'rewound', 'clock', 'clock_offset', 'last_write'}
 
 local function damage(there)
-  for i, kind in ipairs(TYPES) do
-    local found = redis.call('TYPE', KEYS[i]).ok
-    if found ~= 'none' and found ~= kind then return {'DAMAGED', '-', KEYS[i], 'is a ' .. found, 'a ' .. kind} end
-    if found ~= 'none' and not there then return {'DAMAGED', '-', KEYS[i], 'is there without a config', 'no key'} end
+  for i, key in ipairs(KEYS) do
+    local found, kind = redis.call('TYPE', key).ok, TYPES[i]
+    local expected = kind and 'a ' .. kind or 'no key'
+    if found ~= 'none' and found ~= kind then return {'DAMAGED', '-', key, 'is a ' .. found, expected} end
+    if found ~= 'none' and not there then return {'DAMAGED', '-', key, 'is there without a config', 'no key'} end
   end
 end
 

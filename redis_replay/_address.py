@@ -14,6 +14,7 @@ from redis_replay.exceptions import ArgumentError, ArgumentTypeError
 
 SCHEMES = "a URL: redis://, rediss://, unix:// or embedded://"
 ESCAPED = "with a number as port and database, and @ : / ? # in a password as %40 %3A %2F %3F %23"
+KINDS = ("Connection", "SSLConnection", "UnixDomainSocketConnection")  # of redis-py's; a Sentinel's looks up its address
 SOCKET_SECONDS = 5.0
 CONNECT_SECONDS = 1.0
 
@@ -48,7 +49,8 @@ class Address:
         """Takes a URL, a redis.Redis (fakeredis included, its asyncio kind too) or anything with a `url`.
 
         Raises:
-            ArgumentError: the URL has an unknown scheme or cannot be read; the client decodes responses.
+            ArgumentError: the URL has an unknown scheme or cannot be read; the client decodes responses, or connects in a
+                way of its own (by a Sentinel).
             ArgumentTypeError: it is none of these.
         """
         self.url = target if isinstance(target, str) else getattr(target, "url", None)
@@ -75,6 +77,9 @@ class Address:
         if pool.connection_kwargs.get("decode_responses"):
             raise ArgumentError(name="decode_responses", allowed="False in the client given as url", found=True)
         self.kind = pool.connection_class.__name__
+        if not self.fake and self.kind not in KINDS:
+            allowed = f"{SCHEMES}, an EmbeddedServer, or a redis.Redis whose connections are one of {', '.join(KINDS)}"
+            raise ArgumentError(name="url", allowed=allowed, found=self.kind)
         self.kwargs = _ours(pool.connection_kwargs)
 
     @property

@@ -28,7 +28,8 @@ class AsyncReplayBuffer:
     """ReplayBuffer for asyncio: the same arguments and names, as coroutines; see there.
 
     `write_count`, `sampleable_size` and `storage_size` are awaited without parentheses; `len()` is `await sampleable_size`.
-    A handle belongs to the event loop that awaits it; in another loop or process it opens anew.
+    A handle belongs to the event loop that awaits it; in another loop or process it opens anew. `capacity` is 0
+    until it is open.
     """
 
     def __init__(

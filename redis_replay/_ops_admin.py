@@ -74,10 +74,11 @@ def _probe(core: Core, until: float) -> Generator[Step, Any, ServerFacts]:
     # Without a MULTI, what follows would be run. DISCARD has nothing to do here, but a refusal comes before that.
     step = rq.commands(adds, (b"MULTI",), (b"EXEC",), (b"DISCARD",), *QUESTIONS)
     added, *control = yield from rq.deliver_once(core, step, until)
-    if isinstance(added, Exception) and not isinstance(added, (OutOfMemoryError, NoPermissionError)):
+    # Who reads needs neither memory nor the right to add; and what lies under the key that is never there, `open` names.
+    if isinstance(added, Exception) and not isinstance(added, (OutOfMemoryError, NoPermissionError, BufferDamagedError)):
         if isinstance(added, ServerRefusedError) and ("ID" in added.reason or "arguments" in added.reason):
             raise ServerTooOldError(address=added.address, found=added.reason, need=NEED)
-        raise added  # but who reads needs neither memory nor the right to add
+        raise added
     _raise_lacks([control[0], control[2]])
     reads, writes = rights.probes(core.keys, core.channel)
     replies = yield from rq.deliver_once(core, rq.commands((b"MULTI",), *reads, *writes, (b"DISCARD",)), until)

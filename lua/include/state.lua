@@ -1,6 +1,12 @@
 -- state: the buffer's settings and counters, read once at the start of a script; what changes is written by `commit`.
 -- @include sound
 
+-- A total stays at its last value: a script that is refused here has done half its work. (A write looks beforehand.)
+local function add_to(name, n)
+  local told = redis.pcall('HINCRBY', counters, name, int(n))
+  if type(told) == 'table' and told.err then redis.call('HSET', counters, name, MAX_COUNT) end
+end
+
 -- What stays below 2^53 is written as it is; totals by HINCRBY, which is exact to 2^63 where Lua's arithmetic is not.
 local function commit()
   local set = {}
@@ -9,7 +15,7 @@ local function commit()
       loaded[name] = loaded[name] + n
       set[#set + 1], set[#set + 2] = name, int(loaded[name])
     elseif n ~= 0 then
-      redis.call('HINCRBY', counters, name, int(n))
+      add_to(name, n)
     end
   end
   if #set > 0 then redis.call('HSET', counters, unpack(set)) end
