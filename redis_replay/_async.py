@@ -15,7 +15,7 @@ from redis_replay import _ops_sample as draw
 from redis_replay import _ops_write as write
 from redis_replay import _options as opt
 from redis_replay import _scripts as scripts
-from redis_replay._core import CALL_SECONDS, LocalStats
+from redis_replay._core import CALL_SECONDS, Core
 from redis_replay._decode import decode_record
 from redis_replay._encode import encode_batch, encode_record
 from redis_replay._runtime import AsyncRuntime
@@ -24,7 +24,7 @@ from redis_replay._types import LeasesEnded, Report, Updated
 from redis_replay.exceptions import BufferClosedError, BufferShutDownError
 
 
-class AsyncReplayBuffer:
+class AsyncReplayBuffer(h.Known):
     """ReplayBuffer for asyncio: the same arguments and names, as coroutines; see there.
 
     `write_count`, `sampleable_size` and `storage_size` are awaited without parentheses; `len()` is `await sampleable_size`.
@@ -72,6 +72,10 @@ class AsyncReplayBuffer:
         self._core = self._setup.core(self._setup.seed)
         self._now: AsyncRuntime | None = None
         self._opening = asyncio.Lock()
+
+    @property
+    def _own(self) -> Core:
+        return self._core
 
     # Running operations
 
@@ -213,22 +217,6 @@ class AsyncReplayBuffer:
     def storage_size(self) -> Awaitable[int]:
         return self._counter("storage_size")
 
-    @property
-    def local_stats(self) -> LocalStats:
-        return self._core.local
-
-    @property
-    def name(self) -> str:
-        return self._setup.name
-
-    @property
-    def capacity(self) -> int:
-        return self._core.capacity
-
-    @property
-    def batch_size(self) -> int | None:
-        return self._setup.batch_size
-
     # Ends of life
 
     async def shutdown(self, drain: bool = True) -> None:
@@ -268,9 +256,6 @@ class AsyncReplayBuffer:
         self._core, self._how = self._setup.core(None), state["how"]
         self._core.identify(state["identity"])
         self._now, self._opening = None, asyncio.Lock()
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({str(self._setup.address)!r}, {self._setup.name!r})"
 
 
 def _document() -> None:

@@ -14,14 +14,14 @@ from redis_replay import _ops_sample
 from redis_replay import _options as opt
 from redis_replay._address import Address
 from redis_replay._clock import monotonic
-from redis_replay._core import Core
+from redis_replay._core import Core, LocalStats
 from redis_replay._keys import Keys, check_name
 from redis_replay._leases import caller
 from redis_replay._ops_sample import Drawn
 from redis_replay._types import SampleInfo
 from redis_replay.embedded import EmbeddedServer, resolve
 from redis_replay.exceptions import ArgumentError, ArgumentTypeError, RecordNotFoundError
-from redis_replay.samplers import MAX_ENDS, Prioritized
+from redis_replay.samplers import MAX_ENDS, Prioritized, not_negative
 
 MAX_INDEX = 2**53 - 1
 
@@ -39,6 +39,48 @@ class Setup:
     def core(self, seed: int | None) -> Core:
         """A new core for this process."""
         return Core(Keys(self.name, self.address.db), self.poll_interval, seed, monotonic)
+
+
+class Known:
+    """What a handle tells about itself and its buffer without asking anybody."""
+
+    _setup: Setup
+
+    @property
+    def _own(self) -> Core:
+        raise NotImplementedError
+
+    @property
+    def local_stats(self) -> LocalStats:
+        """What the waits of this handle went through. Asks nobody."""
+        return self._own.local
+
+    @property
+    def name(self) -> str:
+        """The buffer's name."""
+        return self._setup.name
+
+    @property
+    def capacity(self) -> int:
+        """Records that the buffer holds at most."""
+        return self._own.capacity
+
+    @property
+    def batch_size(self) -> int | None:
+        """Default of `sample` and `wait_until_sampleable` on this handle."""
+        return self._setup.batch_size
+
+    @property
+    def beta(self) -> float:
+        """The exponent of importance weights in this handle's draws, >= 0. Set it to anneal it; others have their own."""
+        return self._own.beta
+
+    @beta.setter
+    def beta(self, value: float) -> None:
+        self._own.beta = not_negative("beta", value)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self._setup.address)!r}, {self._setup.name!r})"
 
 
 def setup(

@@ -14,16 +14,15 @@ from redis_replay import _ops_sample as draw
 from redis_replay import _ops_write as write
 from redis_replay import _options as opt
 from redis_replay import _scripts as scripts
-from redis_replay._core import CALL_SECONDS, LocalStats
+from redis_replay._core import CALL_SECONDS, Core
 from redis_replay._decode import decode_record
 from redis_replay._encode import encode_batch, encode_record
 from redis_replay._runtime import Runtime
 from redis_replay._types import LeasesEnded, Report, Updated
 from redis_replay.exceptions import BufferClosedError, BufferShutDownError
-from redis_replay.samplers import not_negative
 
 
-class ReplayBuffer:
+class ReplayBuffer(h.Known):
     """A replay buffer in Redis or Valkey. Creates it, or attaches to it if it is there and its settings are equal.
 
     Threads may share a handle; forked and spawned processes and unpickled copies get sockets of their own.
@@ -104,6 +103,10 @@ class ReplayBuffer:
         except BaseException:
             self.close()
             raise
+
+    @property
+    def _own(self) -> Core:
+        return self._now.core
 
     # Running operations
 
@@ -327,35 +330,6 @@ class ReplayBuffer:
         """Stored records, those included that a reader is still fetching."""
         return int(self.stats()["storage_size"])
 
-    @property
-    def local_stats(self) -> LocalStats:
-        """What the waits of this handle went through. Asks nobody."""
-        return self._now.core.local
-
-    @property
-    def name(self) -> str:
-        """The buffer's name."""
-        return self._setup.name
-
-    @property
-    def capacity(self) -> int:
-        """Records that the buffer holds at most."""
-        return self._now.core.capacity
-
-    @property
-    def batch_size(self) -> int | None:
-        """Default of `sample` and `wait_until_sampleable` on this handle."""
-        return self._setup.batch_size
-
-    @property
-    def beta(self) -> float:
-        """The exponent of importance weights in this handle's draws, >= 0. Set it to anneal it; others have their own."""
-        return self._now.core.beta
-
-    @beta.setter
-    def beta(self, value: float) -> None:
-        self._now.core.beta = not_negative("beta", value)
-
     # Ends of life
 
     def shutdown(self, drain: bool = True) -> None:
@@ -402,6 +376,3 @@ class ReplayBuffer:
         core = self._setup.core(None)
         core.identify(state["identity"])
         self._now = Runtime(self._setup.address, core)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({str(self._setup.address)!r}, {self._setup.name!r})"

@@ -196,7 +196,9 @@ class Model:
         indices = list(range(self.last + 1, self.last + len(values) + 1))
         if self.bins:
             self._set_largest(priority or [])
-            self.priorities |= dict(zip(indices, priority or [1.0 if self.set is None else self.set] * len(values), strict=True))
+            self.priorities |= dict(
+                zip(indices, priority or [1.0 if self.set is None else self.set] * len(values), strict=True)
+            )
         for index, value in zip(indices, values, strict=True):
             self._enter(index, value)
         self.last += len(values)

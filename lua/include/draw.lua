@@ -84,7 +84,7 @@ function weighted.odds(indices)
   if not weight.in_bins() then return '', '' end
   local each, list, total = {}, weighted.full(), 0
   priority.load(indices)
-  for i, index in ipairs(indices) do each[i] = priority.of(index) end
+  for i, index in ipairs(indices) do each[i] = priority.of(index) or '1' end
   for _, b in ipairs(list) do total = total + b.sum * b.size end
   local least = weight.is_ranked() and redis.call('ZRANGE', ranked, 0, 0, 'WITHSCORES')[2] or '-'
   local whole = string.format('%.17g', total / bin.FIT) .. ' ' .. int(list[1] and list[1].k or 0) .. ' ' .. least

@@ -235,7 +235,9 @@ def test_priorities_need_their_sampler(server, make_buffer, small):
         make_buffer(sampler=PER)
 
 
-@pytest.mark.parametrize("option", [{"alpha": -1}, {"beta": float("nan")}, {"eps": "x"}, {"normalize": "mean"}, {"replacement": 1}])
+@pytest.mark.parametrize(
+    "option", [{"alpha": -1}, {"beta": float("nan")}, {"eps": "x"}, {"normalize": "mean"}, {"replacement": 1}]
+)
 def test_options_are_checked(option):
     """Where the sampler is made."""
     with pytest.raises(ArgumentError) as caught:
