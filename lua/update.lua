@@ -24,7 +24,7 @@ local function set(index, p)
   local could, had = priority.leave(index), tonumber(priority.of(index))
   local hidden = not could and had == 0 and is_present(index)
   if not could and not hidden then
-    priority.set_home(index, {priority = p})
+    priority.keep(index, p)
     return
   end
   local can = priority.enter(index, p)

@@ -3,17 +3,18 @@
 -- @include weight
 -- `buckets`  k -> "<records> <sum of their weights * FIT / 2^k>"
 -- `places`   "<k> <place>" -> "<index> <priority>", places from 0 on
+-- A record here is {index, p: its priority as text, k and place: where it lies, part: of its bin's upper end, once asked for}.
 local bin = {FIT = 1023 / 1024}
-local bins, seats = nil, {} -- as they are now; seats: false where nobody is
-local new_bins, new_seats = {}, {}
+local bins, seats, homes = nil, {}, {} -- seats: k -> place -> record; homes: index -> record; false: nobody
+local new_bins, new_seats, new_homes = {}, {}, {} -- those that `commit` writes
 
 -- k -> its n records, and the sum of their parts. What nobody of ours has written is left out.
 function bin.all()
   if bins then return bins end
   bins = {}
-  local stored_bins = redis.call('HGETALL', buckets)
-  for i = 1, #stored_bins, 2 do
-    local k, n, sum = (stored_bins[i] .. ' ' .. stored_bins[i + 1]):match('^(-?%d%d?%d?%d?) (%d+) ([%d.e+-]+)$')
+  local found = redis.call('HGETALL', buckets)
+  for i = 1, #found, 2 do
+    local k, n, sum = (found[i] .. ' ' .. found[i + 1]):match('^(-?%d%d?%d?%d?) (%d+) ([%d.e+-]+)$')
     if tonumber(sum) then bins[tonumber(k)] = {n = tonumber(n), sum = tonumber(sum)} end
   end
   return bins
@@ -25,84 +26,95 @@ function bin.count()
   return n
 end
 
-function bin.read_seat(text)
-  local index, p = (text or ''):match('^(%d+) (%S+)$')
-  return weight.is_priority(p) and {index = index, priority = p}
-end
-
-function bin.load_seats(keys)
-  local missing_keys = {}
-  for _, key in ipairs(keys) do
-    if seats[key] == nil then missing_keys[#missing_keys + 1] = key end
-  end
-  for i, text in ipairs(ask_many('HMGET', places, missing_keys)) do seats[missing_keys[i]] = bin.read_seat(text) or false end
-end
-
-function bin.seat_key(k, place)
-  return k .. ' ' .. int(place)
-end
-
-function bin.seat(k, place)
-  local key = bin.seat_key(k, place)
-  if seats[key] == nil then seats[key] = bin.read_seat(redis.call('HGET', places, key)) or false end
-  return seats[key]
-end
-
-function bin.set_seat(k, place, to)
-  local key = bin.seat_key(k, place)
-  seats[key], new_seats[key] = to, true
-end
-
 -- The bin of a weight, and the weight as a part of the bin's upper end: in (1/2, 1]. FIT: so that 2^k and a little eps, which
 -- is what most records weigh, fills its bin, and the coin falls right at once.
-function bin.of(w)
-  local part, k = math.frexp(w * bin.FIT)
+function bin.of(p)
+  local part, k = math.frexp(weight.of(p) * bin.FIT)
   if part == 0.5 then return k - 1, 1 end
   return k, part
 end
 
--- Gives the place.
-function bin.sit(k, part, record)
+function bin.part(record)
+  if not record.part then
+    local _, part = bin.of(record.p)
+    record.part = part
+  end
+  return record.part
+end
+
+-- What is stored at a place, as it is now.
+local function take_in(k, place, text)
+  local index, p = (text or ''):match('^(%d+) (%S+)$')
+  local record = weight.is_priority(p) and {index = index, p = p, k = k, place = place}
+  seats[k][place] = record
+  if record and homes[index] == nil then homes[index] = record end
+end
+
+function bin.seat(k, place)
+  seats[k] = seats[k] or {}
+  if seats[k][place] == nil then take_in(k, place, redis.call('HGET', places, k .. ' ' .. int(place))) end
+  return seats[k][place]
+end
+
+local function set_seat(k, place, record)
+  seats[k] = seats[k] or {}
+  new_seats[k] = new_seats[k] or {}
+  seats[k][place], new_seats[k][place] = record, true
+end
+
+function bin.sit(record)
+  local k, part = bin.of(record.p)
   local b = bin.all()[k] or {n = 0, sum = 0}
-  bin.set_seat(k, b.n, record)
+  record.k, record.place, record.part = k, b.n, part
+  set_seat(k, b.n, record)
   b.n, b.sum = b.n + 1, b.sum + part
   bins[k], new_bins[k] = b, true
-  return b.n - 1
 end
 
--- Gives the record that has the place now, or nil.
-function bin.stand_up(k, part, place)
-  local b = bin.all()[k]
-  if not b or b.n == 0 then return nil end
+-- The last one of its bin has its place from now on.
+function bin.stand_up(record)
+  local k, place, b = record.k, record.place, bin.all()[record.k]
+  local part = bin.part(record)
+  record.k, record.place, record.part = nil, nil, nil
+  if not b or b.n == 0 then return end
   local last = b.n - 1
-  local mover = place < last and bin.seat(k, last) or nil
-  if mover then bin.set_seat(k, place, mover) end
-  bin.set_seat(k, last, false)
-  b.n, b.sum = last, last > 0 and b.sum - part or 0
-  new_bins[k] = true
-  return mover
-end
-
-function bin.change(k, place, by, record)
-  bin.set_seat(k, place, record)
-  bin.all()[k].sum, new_bins[k] = bins[k].sum + by, true
-end
-
--- Fields that were changed, of a hash: what has a value is set, what has none is deleted.
-function bin.write_changes(key, names, value_of)
-  local set, gone = {}, {}
-  for name in pairs(names) do
-    local value = value_of(name)
-    if value then set[#set + 1], set[#set + 2] = name, value else gone[#gone + 1] = name end
+  local mover = bin.seat(k, last)
+  if mover and mover ~= record then
+    set_seat(k, place, mover)
+    mover.place = place
+    homes[mover.index], new_homes[mover.index] = mover, true
   end
-  call_many('HSET', key, set)
-  call_many('HDEL', key, gone)
+  set_seat(k, last, false)
+  b.n, b.sum, new_bins[k] = last, last > 0 and b.sum - part or 0, true
+end
+
+-- Another priority, of the same bin: it stays in its place. Gives whether that is so.
+function bin.change(record, p)
+  local k, part = bin.of(p)
+  local b = bin.all()[k]
+  if k ~= record.k or not b then return false end
+  b.sum, new_bins[k] = b.sum + part - bin.part(record), true
+  record.p, record.part = p, part
+  set_seat(k, record.place, record)
+  return true
 end
 
 function bin.write()
-  bin.write_changes(places, new_seats, function(key) return seats[key] and seats[key].index .. ' ' .. seats[key].priority end)
-  bin.write_changes(buckets, new_bins, function(k)
-    return bins[k].n > 0 and int(bins[k].n) .. ' ' .. string.format('%.17g', bins[k].sum)
-  end)
+  local set, gone = {}, {}
+  for k, new in pairs(new_seats) do
+    for place in pairs(new) do
+      local record, key = seats[k][place], k .. ' ' .. int(place)
+      if record then set[#set + 1], set[#set + 2] = key, record.index .. ' ' .. record.p else gone[#gone + 1] = key end
+    end
+  end
+  call_many('HSET', places, set)
+  call_many('HDEL', places, gone)
+  set, gone = {}, {}
+  for k in pairs(new_bins) do
+    local b = bins[k]
+    if b.n > 0 then set[#set + 1], set[#set + 2] = k, string.format('%d %.17g', b.n, b.sum) else gone[#gone + 1] = k end
+  end
+  call_many('HSET', buckets, set)
+  call_many('HDEL', buckets, gone)
   new_seats, new_bins = {}, {}
 end

@@ -58,7 +58,7 @@ function weighted.one(list)
     local place = random_below(b.n)
     local record = bin.seat(b.k, b.moved[place] or place)
     if not record then return nil end
-    local _, part = bin.of(weight.of(record.priority))
+    local part = bin.part(record)
     if part == 1 or next_random() < part * M1 then return record, b, place end
   end
 end
