@@ -92,7 +92,7 @@ def test_the_same_include_twice_in_a_file_is_refused(write):
 
 
 def test_a_missing_include_is_refused(write):
-    root = write(verb="-- @include a\n", a="local x\n-- @include nowhere\n")
+    root = write(verb="-- @include a\n", a="-- x\n-- @include nowhere\n")
     with pytest.raises(ScriptSourceError, match=r"^include/a\.lua:2: there is no file include/nowhere\.lua$"):
         _lua.join(root, "verb")
 
@@ -103,7 +103,7 @@ def test_a_missing_verb_is_refused(write):
 
 
 def test_a_circle_of_includes_is_refused(write):
-    root = write(verb="-- @include a\n", a="-- @include b\n", b="local x\n-- @include a\n")
+    root = write(verb="-- @include a\n", a="-- @include b\n", b="-- x\n-- @include a\n")
     circle = r"verb\.lua -> include/a\.lua -> include/b\.lua -> include/a\.lua"
     with pytest.raises(ScriptSourceError, match=rf"^include/b\.lua:2: circle of includes: {circle}$"):
         _lua.join(root, "verb")
