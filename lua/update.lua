@@ -18,24 +18,22 @@ local indices, given, applied = {}, {}, {}
 for i = 5, #ARGV, 2 do indices[#indices + 1], given[ARGV[i]] = ARGV[i], ARGV[i + 1] end
 priority.load(indices)
 
--- What is hidden is in the buffer with a priority of 0; what is lent keeps its priority for when it comes back.
-local function set(index, p)
+-- What is lent keeps its priority for when it comes back.
+local function apply(index, p)
   if priority.stay(index, p) then return end
-  local could, had = priority.leave(index), tonumber(priority.of(index))
-  local hidden = not could and had == 0 and is_present(index)
-  if not could and not hidden then
+  if not priority.is_seated(index) and not is_present(index) then
     priority.keep(index, p)
     return
   end
-  local can = priority.enter(index, p)
-  bump('sampleable_size', (can and 1 or 0) - (could and 1 or 0))
-  bump('hidden', (can and 0 or 1) - (hidden and 1 or 0))
+  local could, can = priority.leave(index) and 1 or 0, priority.enter(index, p) and 1 or 0
+  bump('sampleable_size', can - could)
+  bump('hidden', could - can)
 end
 
 local gone = ask_many('SMISMEMBER', parting, indices)
 for i, index in ipairs(indices) do
   if priority.of(index) and gone[i] == 0 then
-    set(index, given[index])
+    apply(index, given[index])
     applied[#applied + 1] = given[index]
   end
 end

@@ -199,6 +199,7 @@ def _judge(core: Core, facts: dict[str, str]) -> Generator[Finding, None, None]:
         rules.append(("I3", core.keys.key("holes"), "live and hidden in first..last", present, span))
     if core.sampler.weighs:
         rules.append(("I3", core.keys.key("priorities"), "entries", stored, n["priorities"]))
+    if core.sampler.bins:
         rules.append(("I3", core.keys.key("places"), "entries", n["sampleable_size"], n["places"]))
         rules.append(("I3", core.keys.key("buckets"), "records", n["sampleable_size"], n["weighed"]))
     if core.sampler.ranks:

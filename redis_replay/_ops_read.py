@@ -57,9 +57,12 @@ def _priorities(core: Core, whole: str, largest: str) -> dict[str, float]:
     if not whole:
         return {}
     found, all_of_them = stored.odds(core.keys, largest or "1", whole)
-    total = math.ldexp(all_of_them.total, min(all_of_them.exponent, 1000))
-    ends = {} if all_of_them.least is None else {"min_priority": all_of_them.least}
-    return {"total_weight": total, "max_priority": float(found[0]), **ends}
+    out = {"max_priority": float(found[0])}
+    if all_of_them.total is not None and all_of_them.exponent is not None:
+        out["total_weight"] = math.ldexp(all_of_them.total, min(all_of_them.exponent, 1000))
+    if all_of_them.least is not None:
+        out["min_priority"] = all_of_them.least
+    return out
 
 
 def get(core: Core, indices: list[int]) -> Generator[Step, Any, list[bytes | None]]:

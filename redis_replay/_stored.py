@@ -108,6 +108,7 @@ def odds(keys: Keys, priorities: str, whole: str) -> tuple[NDArray[np.float64], 
     try:
         total, exponent, least = whole.split()
         found = np.array(priorities.split(), np.float64)
-        return found, Whole(float(total), int(exponent), None if least == "-" else float(least))
+        known = [None if text == "-" else float(text) for text in (total, least)]
+        return found, Whole(known[0], None if exponent == "-" else int(exponent), known[1])
     except (ValueError, OverflowError):
         raise damaged(keys, "places", "a priority", f"{priorities} {whole}", "numbers alone") from None

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from redis_replay.exceptions import ArgumentError
 
-__all__ = ["Fifo", "Lifo", "Prioritized", "Sampler", "Uniform"]
+__all__ = ["Fifo", "Lifo", "MaxHeap", "MinHeap", "Prioritized", "Sampler", "Uniform"]
 
 Floats = NDArray[np.float64]
 
@@ -19,12 +19,12 @@ MAX_ENDS = 20_000  # records of one step, and draws from an end
 
 
 class Whole(NamedTuple):
-    """What a draw by priority says of all that could be drawn: the sum of their weights is `total` * 2^`exponent`. `least`: the
-    least priority among them, where the sampler asks for it.
+    """What a draw by priority says of all that could be drawn: the sum of their weights is `total` * 2^`exponent`; `least` is
+    the least priority among them. None: the sampler does not ask for it.
     """
 
-    total: float
-    exponent: int
+    total: float | None
+    exponent: int | None
     least: float | None
 
 
@@ -40,6 +40,11 @@ class Sampler:
     @property
     def weighs(self) -> bool:
         """Whether records have priorities."""
+        return False
+
+    @property
+    def bins(self) -> bool:
+        """Whether draws are in proportion to them."""
         return False
 
     @property
@@ -124,13 +129,21 @@ class Prioritized(Sampler):
         return True
 
     @property
+    def bins(self) -> bool:
+        """Whether draws are in proportion to them."""
+        return True
+
+    @property
     def ranks(self) -> bool:
         """Whether the least or the largest priority is asked for."""
         return self.max_priority_within_buffer or self.normalize == "buffer"
 
     def probability(self, n: int, live: int, priority: Floats | None, whole: Whole | None) -> Floats:  # noqa: ARG002
         """Weight / the sum of all weights."""
-        assert priority is not None and whole is not None  # noqa: PT018 - a draw by priority always gives both
+        assert priority is not None
+        assert whole is not None
+        assert whole.total is not None
+        assert whole.exponent is not None
         share: Floats = np.ldexp(self._weight(priority), -whole.exponent) / whole.total
         return share
 
@@ -144,6 +157,31 @@ class Prioritized(Sampler):
     def _weight(self, priority: Floats) -> Floats:
         with np.errstate(over="ignore", under="ignore"):
             return np.clip((priority + self.eps) ** self.alpha, 2.0**-1022, 2.0**1023)
+
+
+@dataclass(frozen=True)
+class _Heap(Sampler):
+    """Draws from an end of the order of priorities."""
+
+    @property
+    def weighs(self) -> bool:
+        """Whether records have priorities."""
+        return True
+
+    @property
+    def ranks(self) -> bool:
+        """Whether the least or the largest priority is asked for."""
+        return True
+
+
+@dataclass(frozen=True)
+class MaxHeap(_Heap):
+    """The records of the largest priorities, largest first; of equals the newest."""
+
+
+@dataclass(frozen=True)
+class MinHeap(_Heap):
+    """The records of the least priorities, least first; of equals the oldest."""
 
 
 def not_negative(name: str, value: Any) -> float:
@@ -177,7 +215,7 @@ def parse(text: str) -> Sampler:
     Raises:
         ValueError: there is none in this version.
     """
-    known = {kind.__name__: kind for kind in (Uniform, Prioritized, Fifo, Lifo)}
+    known = {kind.__name__: kind for kind in (Uniform, Prioritized, MaxHeap, MinHeap, Fifo, Lifo)}
     call = ast.parse(text, mode="eval").body
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id not in known:
         raise ValueError(f"no sampler of this version: {text}")

@@ -49,6 +49,10 @@ class Bins:
         part, k = math.frexp((priority + self.eps) ** self.alpha * FIT)
         return (k - 1, 1.0) if part == 0.5 else (k, part)
 
+    def same(self, one, other):
+        """Whether both lie in one bin."""
+        return self.part(one)[0] == self.part(other)[0]
+
     def sit(self, index, priority):
         self.seats.setdefault(self.part(priority)[0], []).append(index)
 
@@ -155,6 +159,14 @@ class Model:
         return self.consume is not None or "replacement=True" not in self.sampler
 
     @property
+    def heap(self):
+        return self.sampler in ("MaxHeap()", "MinHeap()")
+
+    @property
+    def weighs(self):
+        return self.heap or self.bins is not None
+
+    @property
     def present(self):
         """Live and hidden."""
         return self.live | self.hidden
@@ -166,6 +178,9 @@ class Model:
             return live[:n]
         if self.sampler == "Lifo()":
             return live[::-1][:n]
+        if self.heap:
+            order = sorted(self.live, key=lambda index: (self.priorities[index], index), reverse=self.sampler == "MaxHeap()")
+            return order[:n]
         random = Mrg32k3a(seeds)
         if self.bins:
             return self.bins.draw(n, random, self.priorities, self.distinct)
@@ -194,7 +209,7 @@ class Model:
         if len(self.leased) >= self.capacity:
             self._refuse("FULL", self.capacity)
         indices = list(range(self.last + 1, self.last + len(values) + 1))
-        if self.bins:
+        if self.weighs:
             self._set_largest(priority or [])
             self.priorities |= dict(
                 zip(indices, priority or [1.0 if self.set is None else self.set] * len(values), strict=True)
@@ -211,7 +226,7 @@ class Model:
         self.request(lane)
         applied = [(index, priority) for index, priority in pairs.items() if index in self.present | self.leased]
         for index, priority in applied:
-            same = index in self.live and priority and self.bins.part(priority)[0] == self.bins.part(self.priorities[index])[0]
+            same = self.heap or (index in self.live and priority and self.bins.same(priority, self.priorities[index]))
             if same or index in self.leased:
                 self.priorities[index] = priority
             else:

@@ -79,16 +79,24 @@ function samplers.Prioritized(n, distinct)
 end
 
 -- What a client needs to tell probabilities: the priority of each, and of the whole: the sum of weights / 2^k, k, and the least
--- priority, where it is asked for.
+-- priority; - where it is not known.
 function weighted.odds(indices)
-  if not weight.in_bins() then return '', '' end
+  if not weight.is_used() then return '', '' end
   local each, list, total = {}, weighted.full(), 0
   priority.load(indices)
   for i, index in ipairs(indices) do each[i] = priority.of(index) or '1' end
   for _, b in ipairs(list) do total = total + b.sum * b.size end
-  local least = weight.is_ranked() and redis.call('ZRANGE', ranked, 0, 0, 'WITHSCORES')[2] or '-'
-  local whole = string.format('%.17g', total / bin.FIT) .. ' ' .. int(list[1] and list[1].k or 0) .. ' ' .. least
-  return table.concat(each, ' '), whole
+  local least = weight.is_ranked() and rank.priority('ZRANGE')
+  local sum = weight.in_bins() and string.format('%.17g %d ', total / bin.FIT, list[1] and list[1].k or 0) or '- - '
+  return table.concat(each, ' '), sum .. (least or '-')
+end
+
+function samplers.MaxHeap(n)
+  return rank.ends(n, 'ZREVRANGE')
+end
+
+function samplers.MinHeap(n)
+  return rank.ends(n, 'ZRANGE')
 end
 
 function samplers.Fifo(n)

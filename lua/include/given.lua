@@ -10,8 +10,7 @@ end
 -- What new records have that are given none: the largest ever set, or that of those in the buffer; 1 before any.
 function priority.default()
   if settings.sampler:find('within_buffer=True', 1, true) then
-    priority.write()
-    return redis.call('ZREVRANGE', ranked, 0, 0, 'WITHSCORES')[2] or '1'
+    return rank.priority('ZREVRANGE') or '1'
   end
   return priority.largest() or '1'
 end

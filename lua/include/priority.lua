@@ -1,10 +1,9 @@
 -- priority: what each record weighs, where the sampler asks for it. By identity: an index that is not stored has none.
 -- @include bucket
+-- @include rank
 -- `priorities`  index -> "<k> <place>" of one that can be drawn, or "= <priority>" of one that cannot now: priority 0, lent, or
 --               out of the buffer with its bytes still there
--- `ranked`      zset: index -> priority, where the least or the largest of those in the buffer is asked for
 local priority = {}
-local scores, out_of_rank = {}, {}
 
 -- Where the home and the place do not say the same, somebody has written there by hand: the record is as good as not there.
 local function load_seats(wanted)
@@ -54,20 +53,25 @@ function priority.of(index)
   return homes[index] and homes[index].p or nil
 end
 
+function priority.is_seated(index)
+  return homes[index].k ~= nil
+end
+
 -- Can be drawn from now on, unless the priority is 0. Gives whether it can.
 function priority.enter(index, p)
   local record = homes[index] or {index = index}
   record.p, homes[index], new_homes[index] = p, record, true
-  if tonumber(p) == 0 then return false end
-  if weight.is_ranked() then scores[index], out_of_rank[index] = p, nil end
-  bin.sit(record)
+  if tonumber(p) == 0 and weight.in_bins() then return false end
+  rank.set(index, p)
+  if weight.in_bins() then bin.sit(record) end
   return true
 end
 
 -- Cannot be drawn any more. Gives whether it could.
 function priority.leave(index)
   local record = homes[index]
-  if weight.is_ranked() then scores[index], out_of_rank[index] = nil, true end
+  rank.drop(index)
+  if not weight.in_bins() then return true end
   if not record or not record.k then return false end
   bin.stand_up(record)
   new_homes[index] = true
@@ -77,7 +81,7 @@ end
 -- Another priority that leaves it in its place. Gives whether that is so.
 function priority.stay(index, p)
   if not homes[index].k or tonumber(p) == 0 or not bin.change(homes[index], p) then return false end
-  if weight.is_ranked() then scores[index] = p end
+  rank.set(index, p)
   return true
 end
 
@@ -103,10 +107,6 @@ function priority.write()
   end
   call_many('HSET', priorities, set)
   call_many('HDEL', priorities, gone)
-  set, gone = {}, {}
-  for index, p in pairs(scores) do set[#set + 1], set[#set + 2] = p, index end
-  for index in pairs(out_of_rank) do gone[#gone + 1] = index end
-  call_many('ZADD', ranked, set)
-  call_many('ZREM', ranked, gone)
-  new_homes, scores, out_of_rank = {}, {}, {}
+  rank.write()
+  new_homes = {}
 end

@@ -3,6 +3,10 @@
 local weight = {}
 local LEAST, MOST_WEIGHT = 2 ^ -1022, 2 ^ 1023
 
+function weight.is_heap()
+  return settings.sampler == 'MaxHeap()' or settings.sampler == 'MinHeap()'
+end
+
 -- Of a text, or nil.
 function weight.is_priority(p)
   local number = tonumber(p)
@@ -14,11 +18,12 @@ function weight.in_bins()
 end
 
 function weight.is_ranked()
-  return settings.sampler:find('within_buffer=True', 1, true) or settings.sampler:find("normalize='buffer'", 1, true)
+  return weight.is_heap() or settings.sampler:find('within_buffer=True', 1, true)
+    or settings.sampler:find("normalize='buffer'", 1, true)
 end
 
 function weight.is_used()
-  return weight.in_bins()
+  return weight.in_bins() or weight.is_heap()
 end
 
 function weight.option(name)

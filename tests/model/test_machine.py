@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from redis_replay import LeasesEnded, ReplayBuffer, Updated
 from redis_replay.exceptions import BufferFullError, BufferShutDownError, NotReadyError, RecordNotFoundError
-from redis_replay.samplers import Fifo, Lifo, Prioritized, Uniform
+from redis_replay.samplers import Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Uniform
 from tests._contract import RawLane
 from tests._model import Bins, Model, RefusedError
 
@@ -47,7 +47,7 @@ class Machine(RuleBasedStateMachine):
 
     @initialize(
         capacity=st.integers(1, 7),
-        sampler=st.sampled_from([Uniform(), Uniform(replacement=False), Fifo(), Lifo(), *BY_PRIORITY]),
+        sampler=st.sampled_from([Uniform(), Uniform(replacement=False), Fifo(), Lifo(), MaxHeap(), MinHeap(), *BY_PRIORITY]),
         consume=st.sampled_from([None, 1, 1, 2, 2, 3]),
         sizes=st.lists(SIZES, min_size=1, max_size=10),
     )
@@ -96,7 +96,7 @@ class Machine(RuleBasedStateMachine):
         self.value += len(sizes)
         batch = [{"i": value, "b": bytes([value % 256]) * size} for value, size in zip(values, sizes, strict=True)]
         handle = self.handles[who]
-        given = priority[: len(sizes)] if priority and self.model.bins else None
+        given = priority[: len(sizes)] if priority and self.model.weighs else None
         one = given and given[0]
         write = partial(handle.extend, batch, priority=given)
         if len(batch) == 1:
@@ -124,11 +124,11 @@ class Machine(RuleBasedStateMachine):
         assert len(indices) == ours
         assert set(indices) <= set(self.model.live)
         assert not self.model.distinct or len(set(indices)) == len(indices)
-        if self.model.sampler in ("Fifo()", "Lifo()"):
+        if self.model.heap or self.model.sampler in ("Fifo()", "Lifo()"):
             assert indices == self.model.choose(ours, None)
         assert [int(i) for i in batch["i"]] == [self.model.live[index] for index in indices]
         assert (info.lease is not None) == (lease is not None)
-        if self.model.bins:
+        if self.model.weighs:
             assert info.priority.tolist() == [self.model.priorities[index] for index in indices]
         told, last = self.model.sample(who, indices, info.lease)
         self.own[who] = info.lease
@@ -162,7 +162,7 @@ class Machine(RuleBasedStateMachine):
         if again and not (self.model.consume is None and not self.model.fetches):
             assert raw.sample(n, least, number=raw.number)[6:8] == reply[6:8]
 
-    @precondition(lambda self: self.model.bins)
+    @precondition(lambda self: self.model.weighs)
     @rule(who=HANDLES, priority=st.lists(PRIORITIES, min_size=1, max_size=4), data=st.data())
     def update(self, who, priority, data):
         around = st.integers(max(1, self.model.last - 8), self.model.last + 2)
