@@ -29,7 +29,9 @@ fact('ranked', redis.call('ZCARD', ranked))
 local weighed = 0
 for _, text in ipairs(redis.call('HVALS', buckets)) do weighed = weighed + (text:match('^(%d+) ') or 0) end
 fact('weighed', weighed)
+fact('skipped', redis.call('HGET', config, 'skipped') or '')
 fact('parting_size', redis.call('SCARD', parting))
+fact('uses_size', redis.call('HLEN', uses))
 fact('held', redis.call('HLEN', held))
 fact('leases', redis.call('ZCARD', leases))
 fact('leased_size', redis.call('HLEN', leased))

@@ -21,7 +21,7 @@ local gone = present() + count('leased')
 clear_records()
 redis.call('UNLINK', order, holes, uses, parting, held, holds, leases, leased, priorities, places, buckets, ranked)
 redis.call('HDEL', config, 'max_priority')
-for _, name in ipairs({'sampleable_size', 'storage_size', 'hidden', 'leased', 'parting'}) do set_count(name, 0) end
+for _, name in ipairs({'sampleable_size', 'storage_size', 'hidden', 'leased', 'parting', 'used'}) do set_count(name, 0) end
 set_count('first', count('last') + 1)
 if reset then
   redis.call('HSET', counters, 'write_count', 0, 'consumed', 0, 'evicted', 0, 'removed', 0)

@@ -13,12 +13,13 @@
 -- Writes   config, counters, records
 -- Publishes  open to events; in mode fresh what delete publishes
 -- @include erase
+-- @include process
 local epoch, format, mode = ARGV[1], ARGV[2], ARGV[3]
 local TYPES = {'hash', 'hash', 'stream', 'stream', 'zset', 'zset', 'hash', 'set', 'hash', 'zset', 'zset', 'hash', -- in the order
   'hash', 'hash', 'hash', 'zset', 'zset', 'hash', 'zset', 'zset', 'hash'} -- of KEYS; the last two are no keys of ours
 local ZERO = {'write_count', 'records_total', 'bytes_total', 'sampleable_size', 'storage_size', 'leased', 'hidden', 'parting',
-  'consumed', 'evicted', 'removed', 'sample_calls', 'samples_returned', 'last', 'notices', 'arrivals', 'lapsed',
-  'reclaimed', 'late', 'foreign', 'rewound', 'clock', 'clock_offset', 'last_write'}
+  'used', 'consumed', 'evicted', 'removed', 'sample_calls', 'samples_returned', 'last', 'notices', 'arrivals', 'lapsed',
+  'reclaimed', 'late', 'foreign', 'rewound', 'restarts', 'ignored', 'clock', 'clock_offset', 'last_write'}
 
 local function damage(there)
   for i, key in ipairs(KEYS) do
@@ -35,6 +36,8 @@ local function create()
     fields[#fields + 1], fields[#fields + 2] = ARGV[i], ARGV[i + 1]
   end
   redis.call('HSET', config, unpack(fields))
+  local run = this_process()
+  if run then redis.call('HSET', config, 'server', run) end
   redis.call('HSET', counters, 'first', 1)
   for _, name in ipairs(ZERO) do redis.call('HSET', counters, name, 0) end
   redis.call('XGROUP', 'CREATE', records, 'none', '0', 'MKSTREAM') -- an empty stream, without burning an index

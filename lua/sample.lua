@@ -18,8 +18,8 @@
 --                                     (empty: there are none), each a text with spaces; whole: see draw.lua; flags: p
 --                                     payloads follow (else the bytes of the largest record so far), l the last of a
 --                                     draining buffer, - not; lease: its name, - none
---   NOT_READY have need shutdowns again_us idle_us writers    again_us: when a turn ahead or a lease ends, or 0; idle_us:
---                                     since the last write, or -1; writers that are alive
+--   NOT_READY have need shutdowns again_us idle_us writers leased    again_us: when a turn ahead or a lease ends, or 0;
+--                                     idle_us: since the last write, or -1; writers that are alive; records that are lent
 --   TOO_LARGE n record_bytes limit    the batch would be above the limit, in bytes
 --   SHUT                              the buffer is shut, or was since the wait began
 --   LAPSED                            the batch of this number was not fetched in time; its records stay consumed

@@ -75,6 +75,14 @@ class _Exchange:
                 replies[i] = [self.faults.refusal(verb, r) if isinstance(r, Exception) else r for r in reply]
         return replies
 
+    def judged(self, verb: str, reply: Any) -> Any:
+        """One reply; a refusal, "not now" too, as ours."""
+        return self.faults.refusal(verb, reply) if isinstance(reply, Exception) else reply
+
+    def _greeting(self, wire: Wire | AsyncWire) -> Greeting | None:
+        """The first words, if they are still to be said on this socket."""
+        return None if wire.greeted or not self.core.capacity else Greeting(self.core, str(self.address))
+
     def result(self, step: Call | Pipe, replies: list[Any]) -> Any:
         """What is sent back to the operation."""
         if isinstance(step, Pipe):
@@ -148,7 +156,7 @@ class Connection(_Exchange):
         """Whatever goes wrong, a socket with an unread reply is closed; and where one is dead, the idle ones are, too."""
         wire = None
         try:
-            wire = self._idle_wire() or self._greeted(timeout)
+            wire = self._greeted(timeout)
             result = use(wire)
         except BaseException as error:
             if wire is not None:
@@ -164,13 +172,13 @@ class Connection(_Exchange):
         return result
 
     def _greeted(self, timeout: float) -> Wire:
-        """A new socket for commands, on which the first words have been said."""
-        wire = self.open(timeout)
+        """A socket for commands, on which the first words have been said."""
+        wire: Wire = self._idle_wire() or self.open(timeout)
+        greeting = self._greeting(wire)
         try:
-            greeting = Greeting(self.core, str(self.address))
-            while greeting.words:
-                replies = wire.ask((greeting.words,), 1, min(timeout, GREET_SECONDS))
-                greeting.heard(self.translate("greet", replies)[0])
+            while greeting and greeting.words:
+                reply = wire.ask((greeting.words,), 1, min(timeout, GREET_SECONDS))[0]
+                wire.greeted = greeting.heard(self.judged("greet", reply))
         except BaseException:
             wire.close()
             raise
@@ -224,7 +232,7 @@ class AsyncConnection(_Exchange):
     async def _with_wire(self, verb: str, timeout: float, use: Callable[[AsyncWire], Awaitable[Any]]) -> Any:
         wire = None
         try:
-            wire = self._idle_wire() or await self._greeted(timeout)
+            wire = await self._greeted(timeout)
             result = await use(wire)
         except BaseException as error:
             if wire is not None:
@@ -240,13 +248,13 @@ class AsyncConnection(_Exchange):
         return result
 
     async def _greeted(self, timeout: float) -> AsyncWire:
-        """A new socket for commands, on which the first words have been said."""
-        wire = await self.open(timeout)
+        """A socket for commands, on which the first words have been said."""
+        wire: AsyncWire = self._idle_wire() or await self.open(timeout)
+        greeting = self._greeting(wire)
         try:
-            greeting = Greeting(self.core, str(self.address))
-            while greeting.words:
-                replies = await wire.ask((greeting.words,), 1, min(timeout, GREET_SECONDS))
-                greeting.heard(self.translate("greet", replies)[0])
+            while greeting and greeting.words:
+                reply = (await wire.ask((greeting.words,), 1, min(timeout, GREET_SECONDS)))[0]
+                wire.greeted = greeting.heard(self.judged("greet", reply))
         except BaseException:
             await wire.close()
             raise

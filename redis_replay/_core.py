@@ -35,12 +35,13 @@ def _as_bytes(value: object) -> bytes:
 class Question:
     """What became of a write whose reply never came. Its lane and its error share it; who learns the answer first sets it."""
 
-    verb: str
+    verb: str  # the script
     lane: str
     number: int
     open_number: int
     answer: Outcome | None = None
     forgotten: bool = False  # the server does not know the lane any more: there will be no answer
+    call: str = ""  # as the caller knows it, where that is another name
 
     @property
     def closed(self) -> bool:
@@ -137,7 +138,7 @@ class Core:
 
     def identity(self) -> dict[str, Any]:
         """What another handle on the same buffer starts from. Holds no data."""
-        names = ("epoch", "capacity", "sampler", "beta", "consume", "lease", "schema", "record_bytes", "bulk_limit")
+        names = ("epoch", "capacity", "sampler", "beta", "consume", "lease", "schema", "record_bytes", "bulk_limit", "lacks")
         return {name: getattr(self, name) for name in names}
 
     def identify(self, identity: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from redis_replay._core import CALL_SECONDS, Core, Lane, log
 from redis_replay._scripts import Script
 from redis_replay._steps import Step
 from redis_replay._types import LeasesEnded
-from redis_replay.exceptions import BufferGoneError
+from redis_replay.exceptions import BufferGoneError, ReplayError
 
 MANY = 1000  # names in one request
 
@@ -25,14 +25,19 @@ def end(
     """Acknowledges or releases leases, in steps. Those that had ended are counted, and told in the log.
 
     Raises:
-        OutcomeUnknownError: no answer came; BufferGoneError, ConnectionLostError, ServerRefusedError.
+        OutcomeUnknownError: no answer came; BufferGoneError, ConnectionLostError, ServerRefusedError. Their `done` says how
+        many leases were ended in steps before.
     """
     applied = late = 0
     while (done := applied + late) < len(names):
         script = verb(lease=names[done : done + MANY])
-        reply = yield from rq.request(core, lane, script, until or core.clock() + CALL_SECONDS, writes=True, stop=stop)
-        if reply.word != "OK":
-            raise rq.refused(core, script.verb, reply)
+        try:
+            reply = yield from rq.request(core, lane, script, until or core.clock() + CALL_SECONDS, writes=True, stop=stop)
+            if reply.word != "OK":
+                raise rq.refused(core, script.verb, reply)
+        except ReplayError as error:
+            error.done = done
+            raise
         applied, late = applied + int(reply.data[0]), late + int(reply.data[1])
         core.leases.end(list(names[done : applied + late]))
     if late:

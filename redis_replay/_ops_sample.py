@@ -92,6 +92,7 @@ class _Line:
     waited: bool = False
     idle: float = 0.0  # seconds since the last write, or inf
     writers: int = 0
+    leased: int = 0
 
     def stalls_in(self, wish: Wish, waited: float) -> float:
         """Seconds from the last answer until the wait is stalled, if nobody writes."""
@@ -203,7 +204,7 @@ def _attempt(core: Core, lane: Lane, wish: Wish, line: _Line, *, join: bool, unt
     except (ConnectionLostError, ServerRefusedError) as error:
         raise _why(core, wish, line, error) from error
     if reply.word == "NOT_READY":
-        have, _, shutdowns, turn, idle, line.writers = rq.numbers(script.verb, reply, 6)
+        have, _, shutdowns, turn, idle, line.writers, line.leased = rq.numbers(script.verb, reply, 7)
         line.have, line.shutdowns, line.turn, line.placed = have, shutdowns, turn / 1e6, join
         line.idle = idle / 1e6 if idle >= 0 else FOREVER
     elif reply.word not in ("OK", "READY", "LAPSED"):
@@ -243,13 +244,15 @@ def _leave_cancelled(core: Core, lane: Lane, wish: Wish, line: _Line, until: flo
 
 def _ended(core: Core, wish: Wish, line: _Line, *, stalled: bool) -> Exception:
     if not wish.wait:
-        return NotReadyError(name=core.name, have=line.have, need=wish.need)
+        return NotReadyError(name=core.name, have=line.have, need=wish.need, leased=line.leased)
     if stalled:
         return StalledError(
             name=core.name, have=line.have, need=wish.need, idle_s=line.idle, writers=line.writers,
-            stall_timeout_s=wish.stall_timeout,
+            stall_timeout_s=wish.stall_timeout, leased=line.leased,
         )  # fmt: skip
-    return ReplayTimeoutError(name=core.name, what=wish.what, have=line.have, need=wish.need, timeout_s=wish.timeout)
+    return ReplayTimeoutError(
+        name=core.name, what=wish.what, have=line.have, need=wish.need, timeout_s=wish.timeout, leased=line.leased
+    )
 
 
 def _pause(core: Core, lane: Lane, wish: Wish, line: _Line, deadline: float) -> Generator[Step, Any, None]:

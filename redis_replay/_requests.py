@@ -13,7 +13,7 @@ from redis_replay._lua import load
 from redis_replay._scripts import Script
 from redis_replay._steps import Call, Fetch, LostError, Pipe, Sleep, Step, UnansweredError
 from redis_replay._types import Outcome, Reply, as_text
-from redis_replay.exceptions import OutcomeUnknownError, ProtocolError, ReplayError
+from redis_replay.exceptions import BufferDamagedError, OutcomeUnknownError, ProtocolError, ReplayError
 
 Take = Callable[[Any], Any]  # what to make of a reply
 Stop = Callable[[], bool]  # whether a call that is not answered shall give up
@@ -21,6 +21,7 @@ UNKEPT = (b"GONE", b"DAMAGED", b"FORGOTTEN", b"STALE")  # answers that the serve
 WRITES = ("stats", "delete", "renew")  # scripts without a number that change something
 STOP_SECONDS = 1.0  # between two looks at it
 HEAVY = 4096  # records of a batch: above, what was held ends by a script of its own, so that no script takes long
+TRY_SECONDS = 0.1  # what a further try has at least: one that cannot be answered in time would only hide why
 FIRST_BACKOFF, LAST_BACKOFF = 0.01, 0.5  # seconds between tries; the real one is jittered
 
 
@@ -105,14 +106,28 @@ def deliver(
         except UnansweredError as lost:
             sent += isinstance(lost, LostError)
             lost.sent = sent
-            if core.clock() + backoff >= until or (stop and stop()):
+            if core.clock() + backoff + TRY_SECONDS >= until or (stop and stop()):
                 raise
-        except ReplayError as refusal:
+        except ReplayError as found:
+            refusal = (yield from _named(core, found)) if isinstance(found, BufferDamagedError) else found
             if sent:
                 raise UnansweredError(refusal, sent) from refusal
-            raise
+            raise refusal from found.__cause__
         yield Sleep(backoff * core.jitter.uniform(0.5, 1.5))
         backoff = min(LAST_BACKOFF, backoff * 2)
+
+
+def _named(core: Core, damage: BufferDamagedError) -> Generator[Step, Any, BufferDamagedError]:
+    """A server that meets a key of another type does not say which: `open` looks at each, and changes nothing."""
+    if damage.key != core.keys.key("*"):
+        return damage
+    try:
+        looks = Script("open", (core.epoch.encode(), *scripts.open(format="", mode="attach", option={}).args))
+        reply = read((yield Call(looks)))
+    except (UnansweredError, ReplayError):
+        return damage
+    found = refused(core, "open", reply) if reply.word == "DAMAGED" else damage
+    return found if isinstance(found, BufferDamagedError) else damage
 
 
 def deliver_once(

@@ -26,9 +26,10 @@ CLOSED = "the server closed the connection"
 
 
 class Wire(Protocol):
-    """What a connection needs of a socket. `born`: when it began to be opened."""
+    """What a connection needs of a socket. `born`: when it began to be opened; `greeted`: the first words have been said."""
 
     born: float
+    greeted: bool
 
     def ask(self, packed: Iterable[bytes], count: int, timeout: float) -> list[Any]:
         """Sends, and reads `count` replies; an error is an item of the list."""
@@ -75,7 +76,7 @@ class SocketWire:
     """A socket of our own, with hiredis to parse."""
 
     def __init__(self, connection: Any) -> None:
-        self.born = monotonic()
+        self.born, self.greeted = monotonic(), False
         with FAULTS:
             connection.connect()
         self._connection = connection
@@ -153,7 +154,7 @@ class FakeWire:
     """A connection to a fakeredis, which has no socket."""
 
     def __init__(self, connection: Any) -> None:
-        self.born = monotonic()
+        self.born, self.greeted = monotonic(), False
         with FAULTS:
             connection.connect()  # not by its first command: that leaves it unable to tell whether something can be read
         self._connection = connection
@@ -184,7 +185,7 @@ class AsyncSocketWire:
     """A socket of an event loop. Its methods are those of SocketWire."""
 
     def __init__(self, connection: Any) -> None:
-        self.born = monotonic()
+        self.born, self.greeted = monotonic(), False
         self._connection = connection
         self._reader = _parser()
         self._pulse = _Pulse()
@@ -254,7 +255,7 @@ class AsyncFakeWire:
     """A connection of an event loop to a fakeredis."""
 
     def __init__(self, connection: Any) -> None:
-        self.born = monotonic()
+        self.born, self.greeted = monotonic(), False
         self._connection = connection
 
     async def open(self, _timeout: float) -> None:

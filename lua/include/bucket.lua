@@ -3,9 +3,9 @@
 -- @include weight
 -- `buckets`  k -> "<records> <sum of their weights * FIT / 2^k>"
 -- `places`   "<k> <place>" -> "<index> <priority>", places from 0 on
--- A record here is {index, p: its priority as text, k and place: where it lies, part: of its bin's upper end, once asked for}.
+-- A record here is {index, p: its priority as text, k and spot: where it lies, part: of its bin's upper end, once asked for}.
 local bin = {FIT = 1023 / 1024}
-local bins, seats, homes = nil, {}, {} -- seats: k -> place -> record; homes: index -> record; false: nobody
+local bins, seats, homes = nil, {}, {} -- seats: k -> spot -> record; homes: index -> record; false: nobody
 local new_bins, new_seats, new_homes = {}, {}, {} -- those that `commit` writes
 
 -- k -> its n records, and the sum of their parts. What nobody of ours has written is left out.
@@ -42,30 +42,30 @@ function bin.part(record)
   return record.part
 end
 
--- What is stored at a place, as it is now.
-local function take_in(k, place, text)
+-- What is stored at a spot, as it is now.
+local function take_in(k, spot, text)
   local index, p = (text or ''):match('^(%d+) (%S+)$')
-  local record = weight.is_priority(p) and {index = index, p = p, k = k, place = place}
-  seats[k][place] = record
+  local record = weight.is_priority(p) and {index = index, p = p, k = k, spot = spot}
+  seats[k][spot] = record
   if record and homes[index] == nil then homes[index] = record end
 end
 
-function bin.seat(k, place)
+function bin.seat(k, spot)
   seats[k] = seats[k] or {}
-  if seats[k][place] == nil then take_in(k, place, redis.call('HGET', places, k .. ' ' .. int(place))) end
-  return seats[k][place]
+  if seats[k][spot] == nil then take_in(k, spot, redis.call('HGET', places, k .. ' ' .. int(spot))) end
+  return seats[k][spot]
 end
 
-local function set_seat(k, place, record)
+local function set_seat(k, spot, record)
   seats[k] = seats[k] or {}
   new_seats[k] = new_seats[k] or {}
-  seats[k][place], new_seats[k][place] = record, true
+  seats[k][spot], new_seats[k][spot] = record, true
 end
 
 function bin.sit(record)
   local k, part = bin.of(record.p)
   local b = bin.all()[k] or {n = 0, sum = 0}
-  record.k, record.place, record.part = k, b.n, part
+  record.k, record.spot, record.part = k, b.n, part
   set_seat(k, b.n, record)
   b.n, b.sum = b.n + 1, b.sum + part
   bins[k], new_bins[k] = b, true
@@ -73,15 +73,15 @@ end
 
 -- The last one of its bin has its place from now on.
 function bin.stand_up(record)
-  local k, place, b = record.k, record.place, bin.all()[record.k]
+  local k, spot, b = record.k, record.spot, bin.all()[record.k]
   local part = bin.part(record)
-  record.k, record.place, record.part = nil, nil, nil
+  record.k, record.spot, record.part = nil, nil, nil
   if not b or b.n == 0 then return end
   local last = b.n - 1
   local mover = bin.seat(k, last)
   if mover and mover ~= record then
-    set_seat(k, place, mover)
-    mover.place = place
+    set_seat(k, spot, mover)
+    mover.spot = spot
     homes[mover.index], new_homes[mover.index] = mover, true
   end
   set_seat(k, last, false)
@@ -95,15 +95,15 @@ function bin.change(record, p)
   if k ~= record.k or not b then return false end
   b.sum, new_bins[k] = b.sum + part - bin.part(record), true
   record.p, record.part = p, part
-  set_seat(k, record.place, record)
+  set_seat(k, record.spot, record)
   return true
 end
 
 function bin.write()
   local set, gone = {}, {}
   for k, new in pairs(new_seats) do
-    for place in pairs(new) do
-      local record, key = seats[k][place], k .. ' ' .. int(place)
+    for spot in pairs(new) do
+      local record, key = seats[k][spot], k .. ' ' .. int(spot)
       if record then set[#set + 1], set[#set + 2] = key, record.index .. ' ' .. record.p else gone[#gone + 1] = key end
     end
   end

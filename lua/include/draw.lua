@@ -51,15 +51,15 @@ function weighted.bin(list)
   return last
 end
 
--- One record: a bin, a place in it, and a coin, until the coin falls right. Gives the place too; nil where nobody has it.
+-- One record: a bin, a place in it, and a coin, until the coin falls right. Gives the spot too; nil where nobody has it.
 function weighted.one(list)
   while true do
     local b = weighted.bin(list)
-    local place = random_below(b.n)
-    local record = bin.seat(b.k, b.moved[place] or place)
+    local spot = random_below(b.n)
+    local record = bin.seat(b.k, b.moved[spot] or spot)
     if not record then return nil end
     local part = bin.part(record)
-    if part == 1 or next_random() < part * M1 then return record, b, place end
+    if part == 1 or next_random() < part * M1 then return record, b, spot end
   end
 end
 
@@ -67,12 +67,12 @@ end
 function samplers.Prioritized(n, distinct)
   local list, out = weighted.full(), {}
   for i = 1, n do
-    local record, b, place = weighted.one(list)
+    local record, b, spot = weighted.one(list)
     if not record then return nil, places end
     out[i] = record.index
     if distinct then
       b.n = b.n - 1
-      b.moved[place] = b.moved[b.n] or b.n
+      b.moved[spot] = b.moved[b.n] or b.n
     end
   end
   return out

@@ -7,7 +7,7 @@ local function evict(n)
   bump('evicted', n)
   local plain = not (settings.consume or weight.is_used())
   if plain and redis.call('EXISTS', holes) == 0 and redis.call('EXISTS', held) == 0 then
-    local first = count('first') + n
+    local first = index_at(place(count('first')) + n)
     bump('sampleable_size', -n)
     set_count('first', first)
     bump('storage_size', -redis.call('XTRIM', records, 'MINID', '0-' .. int(first)))

@@ -5,15 +5,15 @@
 --               out of the buffer with its bytes still there
 local priority = {}
 
--- Where the home and the place do not say the same, somebody has written there by hand: the record is as good as not there.
+-- Where the home and the spot do not say the same, somebody has written there by hand: the record is as good as not there.
 local function load_seats(wanted)
   local keys = {}
-  for i, at in ipairs(wanted) do keys[i] = at.k .. ' ' .. int(at.place) end
+  for i, at in ipairs(wanted) do keys[i] = at.k .. ' ' .. int(at.spot) end
   for i, text in ipairs(ask_many('HMGET', places, keys)) do
     local at = wanted[i]
     seats[at.k] = seats[at.k] or {}
-    if seats[at.k][at.place] == nil then take_in(at.k, at.place, text) end
-    local there = seats[at.k][at.place]
+    if seats[at.k][at.spot] == nil then take_in(at.k, at.spot, text) end
+    local there = seats[at.k][at.spot]
     homes[at.index] = there and there.index == at.index and there
   end
 end
@@ -25,9 +25,9 @@ function bin.load(indices)
     if homes[index] == nil then unknown[#unknown + 1] = index end
   end
   for i, text in ipairs(ask_many('HMGET', priorities, unknown)) do
-    local index, k, place = unknown[i], (text or ''):match('^(%S+) (%S+)$')
-    homes[index] = k == '=' and weight.is_priority(place) and {index = index, p = place}
-    if tonumber(k) and tonumber(place) then wanted[#wanted + 1] = {index = index, k = tonumber(k), place = tonumber(place)} end
+    local index, k, spot = unknown[i], (text or ''):match('^(%S+) (%S+)$')
+    homes[index] = k == '=' and weight.is_priority(spot) and {index = index, p = spot}
+    if tonumber(k) and tonumber(spot) then wanted[#wanted + 1] = {index = index, k = tonumber(k), spot = tonumber(spot)} end
   end
   load_seats(wanted)
 end
@@ -39,10 +39,10 @@ function priority.load(indices)
     if homes[index] == nil then unknown[#unknown + 1] = index end
   end
   for i, text in ipairs(ask_many('HMGET', priorities, unknown)) do
-    local index, k, place = unknown[i], (text or ''):match('^(%S+) (%S+)$')
-    homes[index] = k == '=' and weight.is_priority(place) and {index = index, p = place}
-    if tonumber(k) and weight.is_priority(place) then
-      wanted[#wanted + 1] = {index = index, k = tonumber(k), place = tonumber(place)}
+    local index, k, spot = unknown[i], (text or ''):match('^(%S+) (%S+)$')
+    homes[index] = k == '=' and weight.is_priority(spot) and {index = index, p = spot}
+    if tonumber(k) and weight.is_priority(spot) then
+      wanted[#wanted + 1] = {index = index, k = tonumber(k), spot = tonumber(spot)}
     end
   end
   load_seats(wanted)
@@ -100,7 +100,7 @@ function priority.write()
   for index in pairs(new_homes) do
     local record = homes[index]
     if record then
-      set[#set + 1], set[#set + 2] = index, record.k and record.k .. ' ' .. int(record.place) or '= ' .. record.p
+      set[#set + 1], set[#set + 2] = index, record.k and record.k .. ' ' .. int(record.spot) or '= ' .. record.p
     else
       gone[#gone + 1] = index
     end

@@ -1,5 +1,6 @@
 -- state: the buffer's settings and counters, read once at the start of a script; what changes is written by `commit`.
 -- @include sound
+-- @include sizes
 
 -- A total stays at its last value: a script that is refused here has done half its work. (A write looks beforehand.)
 local function add_to(name, n)
@@ -21,39 +22,6 @@ local function commit()
   if #set > 0 then redis.call('HSET', counters, unpack(set)) end
   deltas = {}
   priority.write()
-end
-
--- These may be drawn from now on, unless their priority is 0: then they are hidden. `given`: the priority of each.
-local function count_in(indices, given)
-  local live = #indices
-  if weight.is_used() then
-    if not given then priority.load(indices) end
-    live = 0
-    for i, index in ipairs(indices) do
-      if priority.enter(index, given and given[i] or priority.of(index) or '1') then live = live + 1 end
-    end
-  end
-  bump('sampleable_size', live)
-  bump('hidden', #indices - live)
-end
-
--- And these may not any more.
-local function count_out(indices)
-  local live = #indices
-  if weight.is_used() then
-    priority.load(indices)
-    live = 0
-    for _, index in ipairs(indices) do
-      if priority.leave(index) then live = live + 1 end
-    end
-  end
-  bump('sampleable_size', -live)
-  bump('hidden', live - #indices)
-end
-
--- Live and hidden: what `order`, or the range, holds.
-local function present()
-  return count('sampleable_size') + count('hidden')
 end
 
 -- Microseconds of server time that never go back and never stand still, whatever happens to the server's clock.
@@ -93,6 +61,12 @@ local function mend()
   commit()
 end
 
+-- Whether the records are there, and how often they were handed out where that was counted: one look for both.
+local function has_records()
+  if count('used') > 0 then return redis.call('EXISTS', records, uses) == 2 end
+  return redis.call('EXISTS', records) == 1
+end
+
 -- Reads settings and counters. Another epoch means that the buffer was deleted (and created anew) since the caller opened it.
 local function enter(epoch, inside_gate)
   local values = redis.call('HMGET', config, unpack(SETTINGS))
@@ -107,9 +81,12 @@ local function enter(epoch, inside_gate)
   end
   local damaged = unsound()
   if damaged or inside_gate then return damaged end
-  if redis.call('EXISTS', records) == 0 then
-    if redis.call('EXISTS', inbox) == 0 then return missing(records, 'the stream of records') end
-    mend()
+  if not has_records() then
+    if redis.call('EXISTS', records) == 0 then
+      if redis.call('EXISTS', inbox) == 0 then return missing(records, 'the stream of records') end
+      mend()
+    end
+    if count('used') > 0 and redis.call('EXISTS', uses) == 0 then return missing(uses, 'how often each was handed out') end
   end
   return incomplete()
 end

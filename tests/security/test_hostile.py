@@ -107,17 +107,18 @@ CONFIG = [
     "consume_after_n_samples",
     "shutdowns",
     "record_bytes",
+    "skipped",
     "schema",
     "schema_hash",
     "state",
     "epoch",
 ]
 COUNTERS = [
-    "first", "last", "sampleable_size", "storage_size", "leased", "hidden", "parting", "clock", "clock_offset", "write_count",
-    "consumed", "evicted", "removed", "sample_calls", "arrivals", "bytes_total", "nothing_of_ours",
+    "first", "last", "sampleable_size", "storage_size", "leased", "hidden", "parting", "used", "clock", "clock_offset",
+    "write_count", "consumed", "evicted", "removed", "sample_calls", "arrivals", "bytes_total", "nothing_of_ours",
 ]  # fmt: skip
 FIELDS = [("config", field) for field in CONFIG] + [("counters", field) for field in COUNTERS]
-LOUD = {("config", f) for f in CONFIG[:7]} | {("counters", f) for f in COUNTERS if f not in ("clock", "clock_offset")}
+LOUD = {("config", f) for f in CONFIG[:8]} | {("counters", f) for f in COUNTERS if f not in ("clock", "clock_offset")}
 
 
 @FORMS

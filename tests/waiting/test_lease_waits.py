@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from redis_replay import samplers
-from redis_replay.exceptions import BufferShutDownError
+from redis_replay import _ops_lease, _requests, samplers
+from redis_replay.exceptions import BufferShutDownError, ConnectionLostError
 from tests import _workers
 from tests._helpers import wait_until
 from tests._waiting import Running, blocked, records, tags
@@ -281,3 +281,21 @@ def test_an_interrupt_while_a_timer_is_set_ends_no_renewal(queue, reader, monkey
     time.sleep(1.5)
     assert (queue.stats()["leased"], queue.stats()["reclaimed"]) == (2, 0)
     assert other.ack(first).applied == 1
+
+
+@pytest.mark.parametrize("verb", ["ack", "release"])
+def test_an_error_says_how_many_leases_were_ended(queue, monkeypatch, verb):
+    """Many leases go in steps: those of the steps before the error are counted in it."""
+    monkeypatch.setattr(_ops_lease, "MANY", 1)
+    steps, request = [], _requests.request
+
+    def fails_later(*args, **kwargs):
+        steps.append(args)
+        if len(steps) == 3:
+            raise ConnectionLostError(address="here", reason="cut")
+        return (yield from request(*args, **kwargs))
+
+    monkeypatch.setattr(_requests, "request", fails_later)
+    with pytest.raises(ConnectionLostError) as caught:
+        getattr(queue, verb)(["nobody.1", "nobody.2", "nobody.3"])
+    assert caught.value.done == 2
