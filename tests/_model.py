@@ -301,7 +301,7 @@ class Model:
         return ended
 
     def let_leases_run_out(self):
-        for lease, lent in sorted(self.leases.items()):  # those that end at one time go by name
+        for lease, lent in list(self.leases.items()):
             self._count(reclaimed=len(lent))
             self._give_back(lease)
 

@@ -188,7 +188,7 @@ class Machine(RuleBasedStateMachine):
     def let_leases_run_out(self):
         """Without the clock going on so far that holds lapse, too."""
         leases = self.lanes["lost_1"].keys.key("leases")
-        self.client.zadd(leases, dict.fromkeys(self.client.zrange(leases, 0, -1), 0))
+        self.client.zadd(leases, {lease: i for i, lease in enumerate(self.client.zrange(leases, 0, -1))})  # in their order
         self.model.let_leases_run_out()
         self.handles["a"].stats()
 
