@@ -48,13 +48,17 @@ local function answer(became, indices, live, last, lease, counts, odd, payloads)
   return out
 end
 
+local forged = {'DAMAGED', '-', requests, 'has an answer to a draw that none was given', 'what scripts wrote'}
+
 -- The same number again: the same records; those that were not kept are drawn again by the same seed, and not counted.
 local function repeated(words)
   local n, live, last, lease, indices, counts = tonumber(words[3]), words[4], words[5], words[6], {}, {}
   for i = 7, #words do
-    local index, use = words[i]:match('^(%d+):?(%d*)')
+    local index, use = words[i]:match('^(%d+):?(%d*)c?$')
+    if not index then return forged end
     indices[i - 6], counts[i - 6] = index, use ~= '' and use or nil
   end
+  if not (n and n >= 1 and n <= batch_size and tonumber(live) and lease) then return forged end
   if #indices == 0 and count('sampleable_size') >= (is_distinct() and n or 1) then indices = draw(n) or {} end
   local payloads = is_small() and fetch(indices) or nil
   if #indices == 0 or (is_small() and not payloads) then return {'LAPSED', '-'} end

@@ -55,7 +55,7 @@ class Greeting:
             log.warning(
                 "buffer %r: the server at %s was rewound (a restart without its last writes, or a failover): its last index "
                 "was %d, and this handle was given %d; acknowledged work was lost, and no lost index is given again",
-                self._core.name, self._where, rq.numbers("greet", reply, 1)[0], self._given,
+                self._core.name, self._where, rq.numbers(self._core, reply, 1)[0], self._given,
             )  # fmt: skip
         return reply.word != "DAMAGED"
 

@@ -18,13 +18,13 @@ PAGE_RECORDS = 1000
 GET_RECORDS = 4096  # of one script: the server answers nobody else meanwhile
 
 
-def stored_schema(core: Core, expected_hash: str | None = None) -> Generator[Step, Any, Schema]:
+def stored_schema(core: Core, expected_hash: str | None = None, until: float | None = None) -> Generator[Step, Any, Schema]:
     """The buffer's schema: the one that is known here, or the stored one. None of that hash any more: it is gone."""
     if core.schema is not None and expected_hash in (None, core.schema.hash):
         return core.schema
     config = core.keys.key("config").encode()
     step = rq.commands((b"HMGET", config, b"epoch", b"schema", b"record_bytes"))
-    replies = yield from rq.deliver_once(core, step)
+    replies = yield from rq.deliver_once(core, step, until)
     if isinstance(replies[0], Exception):
         raise replies[0]
     epoch, text, record_bytes = (as_text(value) if value is not None else None for value in replies[0])

@@ -160,7 +160,7 @@ class ReplayBuffer(h.Known):
 
         Args:
             priority: a number for all records, or one for each, as `add`.
-            timeout: seconds for the call, outages included; None and inf: 5 s for each step.
+            timeout: seconds for the call, outages included; None and inf: 5 s for each step, and 1 s for each MiB of it.
 
         Raises:
             as `add`; `done` of the error says how many records were written in steps before.

@@ -1,15 +1,17 @@
 """A server that serves nobody for now: it is waited out, at a small number of requests, or it is an error with a type."""
 
 import contextlib
+import shutil
 import socket
 import subprocess
 import tempfile
 import threading
+from pathlib import Path
 
 import pytest
 import redis
 
-from redis_replay import ReplayBuffer, _connection, _ops_admin, _ops_sample, _ops_write, _requests, samplers
+from redis_replay import ReplayBuffer, _connection, _ops_admin, _ops_sample, _ops_write, _requests, _wire, samplers
 from redis_replay.embedded import EmbeddedServer
 from redis_replay.exceptions import ConnectionLostError, ServerNotReadyError
 from tests import _server
@@ -99,6 +101,21 @@ def migrating(client):
     client.execute_command("CLUSTER", "SETSLOT", slot, "STABLE")
 
 
+@contextlib.contextmanager
+def unable_to_save(client):
+    """A server whose snapshots fail, and which stops writes therefore: a directory lies where the file should."""
+    there = Path(client.config_get("dir")["dir"], client.config_get("dbfilename")["dbfilename"])
+    there.mkdir()
+    (there / "in the way").touch()
+    client.config_set("save", "3600 1000000")
+    client.bgsave()
+    wait_until(lambda: client.info("persistence")["rdb_last_bgsave_status"] == "err", 5, "the snapshot to fail")
+    yield
+    shutil.rmtree(there)
+    client.bgsave()
+    wait_until(lambda: client.info("persistence")["rdb_last_bgsave_status"] == "ok", 5, "the next snapshot")
+
+
 STATES = {
     "BUSY": busy,
     "READONLY": replica,
@@ -106,6 +123,7 @@ STATES = {
     "NOREPLICAS": without_replicas,
     "CLUSTERDOWN": unassigned,
     "TRYAGAIN": migrating,
+    "MISCONF": unable_to_save,
 }
 
 
@@ -208,6 +226,21 @@ def test_wait_waits_it_out(server, proxy, handle, word, caplog):
         writer.add(record(7))
         assert (over, tries < 60, call.how(timeout=3)) == (False, True, [7])
     assert len(lines(caplog)) == 2
+
+
+@pytest.mark.parametrize("word", ["BUSY", "MISCONF"])
+def test_refused_ping_is_an_answer(server, handle, word, monkeypatch, caplog):
+    """A silent subscription whose PING is refused in the state is there still: the wait is woken by it, without its poll."""
+    monkeypatch.setattr(_wire, "PING_SECONDS", 0.2)
+    handle.buffer._now.core.poll_interval = 30
+    call = handle.start("sample", batch_size=1, timeout=20)
+    with ReplayBuffer(server[0], "b") as writer:
+        blocked(writer)
+        with STATES[word](server[1]):
+            threading.Event().wait(SECONDS)
+        writer.add(record(7))
+        assert (call.how(timeout=3), handle.buffer.local_stats.wakeups_by_notice) == ([7], 1)
+    assert lines(caplog) == []
 
 
 @WORDS
