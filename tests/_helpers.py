@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 T = TypeVar("T")
+SOON = 4.0  # seconds: a bound for what takes a moment on a quiet machine; below the 5 after which a call asks again or ends
 
 
 def wait_until(condition: Callable[[], T], timeout: float = 5.0, description: str = "the condition") -> T:

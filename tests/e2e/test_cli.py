@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from redis_replay._commands import commands
 from tests._helpers import wait_until
+from tests._ports import held_port
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONUNBUFFERED": "1"}
 
@@ -162,11 +163,8 @@ def test_the_module_runs_as_a_program():
 
 @pytest.fixture
 def unused_port():
-    import socket
-
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
+    with held_port() as port:
+        yield port
 
 
 def test_a_cut_buffer_name_is_not_deleted_by_prefix(run, buffer):

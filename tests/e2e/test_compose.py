@@ -1,6 +1,5 @@
 """docker-compose.yml holds what it promises: its command line is tried on a real server, without Docker."""
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,7 @@ import redis
 import yaml
 
 from tests import _server
-from tests._helpers import wait_until
+from tests._ports import Program
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
@@ -27,14 +26,11 @@ def settings(request, tmp_path_factory):
     directory = tmp_path_factory.mktemp("data")
     arguments = [str(directory) if word == "/data" else word for word in REDIS["command"][1:]]
     socket = directory / "s"
-    extra = ["--port", "0", "--unixsocket", str(socket), "--logfile", str(directory / "log")]
-    with subprocess.Popen([binary, *arguments, *extra]) as process:
-        try:
-            wait_until(socket.exists, 5.0, "the server to listen")
-            with redis.Redis(unix_socket_path=str(socket), decode_responses=True) as client:
-                yield client.config_get("*")
-        finally:
-            process.kill()
+    command = [binary, *arguments, "--port", "0", "--unixsocket", str(socket)]
+    with Program(command, unix_socket_path=str(socket)):
+        with redis.Redis(unix_socket_path=str(socket), decode_responses=True) as client:
+            found = client.config_get("*")
+        yield found
 
 
 def test_the_command_starts_the_images_server():

@@ -1,12 +1,12 @@
 """A server that serves nobody for now: it is waited out, at a small number of requests, or it is an error with a type."""
 
 import contextlib
+import functools
 import shutil
-import socket
-import subprocess
 import tempfile
 import threading
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import redis
@@ -15,25 +15,21 @@ from redis_replay import ReplayBuffer, _connection, _ops_admin, _ops_sample, _op
 from redis_replay.embedded import EmbeddedServer
 from redis_replay.exceptions import ConnectionLostError, ServerNotReadyError
 from tests import _server
-from tests._helpers import wait_until
+from tests._helpers import SOON, wait_until
+from tests._ports import Program, held_port, on_ports
 from tests._proxy import Proxy
+from tests._server import turns
 from tests._waiting import Running, blocked, open_handle, record, tags
 
 pytestmark = pytest.mark.fault
 QUEUE = {"sampler": samplers.Fifo(), "consume_after_n_samples": 1}
-SECONDS = 0.8  # of each state
+SECONDS = 0.4  # of each state
 
 
 @pytest.fixture(params=_server.REAL)
 def binary(request):
     """A real server's program, in turn."""
     return _server.find(request.param) or _server.missing(request.param)
-
-
-def free_port():
-    """A TCP port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return taken.getsockname()[1]
 
 
 # The states: each begins at once, and ends with its `with`.
@@ -60,9 +56,10 @@ def busy(client):
 @contextlib.contextmanager
 def replica(client):
     """A master that was made a replica, of a master that is away."""
-    client.replicaof("127.0.0.1", free_port())
-    yield
-    client.replicaof("NO", "ONE")
+    with held_port() as nobodys:
+        client.replicaof("127.0.0.1", nobodys)
+        yield
+        client.replicaof("NO", "ONE")
 
 
 @contextlib.contextmanager
@@ -86,8 +83,10 @@ def unassigned(client):
     """A cluster in which the buffer's slot is nobody's."""
     slot = client.execute_command("CLUSTER", "KEYSLOT", "{b}")
     client.execute_command("CLUSTER", "DELSLOTS", slot)
-    yield
-    client.execute_command("CLUSTER", "ADDSLOTS", slot)
+    try:
+        yield
+    finally:
+        client.execute_command("CLUSTER", "ADDSLOTS", slot)
 
 
 @contextlib.contextmanager
@@ -97,8 +96,10 @@ def migrating(client):
     nodes = client.execute_command("CLUSTER", "NODES").decode().splitlines()
     other = next(line.split()[0] for line in nodes if "myself" not in line)
     client.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", other)
-    yield
-    client.execute_command("CLUSTER", "SETSLOT", slot, "STABLE")
+    try:
+        yield
+    finally:
+        client.execute_command("CLUSTER", "SETSLOT", slot, "STABLE")
 
 
 @contextlib.contextmanager
@@ -128,45 +129,41 @@ STATES = {
 
 
 @contextlib.contextmanager
-def node(binary, port):
-    """A node of a cluster, without slots."""
-    with tempfile.TemporaryDirectory() as home, tempfile.TemporaryFile() as log:
-        command = [binary, "--port", str(port), "--dir", home, "--save", "", "--cluster-enabled", "yes"]
-        command += ["--cluster-port", str(free_port()), "--cluster-require-full-coverage", "no"]
-        with subprocess.Popen(command, stdout=log, stderr=log) as process, redis.Redis(port=port) as client:
-
-            def answers():
-                with contextlib.suppress(redis.ConnectionError):
-                    return client.ping()
-
-            try:
-                wait_until(answers, 10, "the node")
-                yield client
-            finally:
-                process.kill()
+def node(binary, port, bus):
+    """A client of a node of a cluster, without slots."""
+    with tempfile.TemporaryDirectory() as home:
+        command = [binary, "--bind", "127.0.0.1", "--port", str(port), "--dir", home, "--save", "", "--cluster-enabled", "yes"]
+        command += ["--cluster-port", str(bus), "--cluster-require-full-coverage", "no"]
+        with Program(command, port=port), redis.Redis(port=port) as client:
+            yield client
 
 
 @contextlib.contextmanager
-def cluster(binary, nodes):
-    """A cluster whose first node has every slot. Gives its URL and a client of it."""
+def cluster(binary):
+    """A cluster of two nodes, whose first one has every slot. Gives its URL and a client of it."""
     with contextlib.ExitStack() as stack:
-        ports = [free_port() for _ in range(nodes)]
-        first, *others = [stack.enter_context(node(binary, port)) for port in ports]
+        first, second = [stack.enter_context(on_ports(functools.partial(node, binary), 2)) for _ in range(2)]
         first.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
-        for other in others:
-            bus = int(other.config_get("cluster-port")["cluster-port"])
-            first.execute_command("CLUSTER", "MEET", "127.0.0.1", ports[1], bus)
-            wait_until(lambda: first.execute_command("CLUSTER", "NODES").count(b" connected") == nodes, 10, "the nodes")
+        port, bus = (int(second.config_get(name)[name]) for name in ("port", "cluster-port"))
+        first.execute_command("CLUSTER", "MEET", "127.0.0.1", port, bus)
+        wait_until(lambda: first.execute_command("CLUSTER", "NODES").count(b" connected") == 2, 10, "the nodes")
         wait_until(lambda: b"cluster_state:ok" in first.execute_command("CLUSTER", "INFO"), 10, "the cluster")
-        yield f"redis://127.0.0.1:{ports[0]}/0", first
+        yield f"redis://127.0.0.1:{first.config_get('port')['port']}/0", first
+
+
+@pytest.fixture(scope="module")
+def clusters():
+    """Gives `clusters(binary)`: a cluster, started at its first use, since that takes 2 s."""
+    with contextlib.ExitStack() as stack:
+        yield functools.cache(lambda binary: stack.enter_context(cluster(binary)))
 
 
 @pytest.fixture
-def server(binary, word):
-    """The URL of a server of the test's own, and a client of it that was there before."""
+def server(binary, word, clusters):
+    """The URL of a server that is the test's own, or a cluster with nothing on it, and a client that was there before."""
     if word in ("CLUSTERDOWN", "TRYAGAIN"):
-        with cluster(binary, 2 if word == "TRYAGAIN" else 1) as made:
-            yield made
+        yield clusters(binary)
+        clusters(binary)[1].flushall()
         return
     with EmbeddedServer(binary=binary) as running, redis.Redis.from_url(running.url) as client:
         client.ping()
@@ -191,7 +188,14 @@ def handle(request, server, proxy):
         made.end()
 
 
-WORDS = pytest.mark.parametrize("word", STATES)
+def in_turn(words, kind):
+    """Each word with both kinds of handle and on both servers. `kind` is the kind's name among the test's arguments."""
+    cases = [(word, *turn) for n, word in enumerate(words) for turn in turns(n)]
+    indirect = ["binary", *({"handle"} & {kind})]
+    return pytest.mark.parametrize(("word", kind, "binary"), cases, indirect=indirect, ids=lambda value: value)
+
+
+WORDS = in_turn(STATES, "handle")
 
 
 def lines(caplog):
@@ -224,7 +228,7 @@ def test_wait_waits_it_out(server, proxy, handle, word, caplog):
             threading.Event().wait(SECONDS)
             over, tries = call.is_over, proxy.arrived - before
         writer.add(record(7))
-        assert (over, tries < 60, call.how(timeout=3)) == (False, True, [7])
+        assert (over, tries < 60, call.how(timeout=SOON)) == (False, True, [7])
     assert len(lines(caplog)) == 2
 
 
@@ -247,28 +251,30 @@ def test_refused_ping_is_an_answer(server, handle, word, monkeypatch, caplog):
 def test_state_that_stays_is_an_error(server, handle, word, monkeypatch):
     """A call that meets the state until its timeout ends with an error that names it, and works once it is over."""
     for module in (_requests, _ops_write, _ops_sample, _ops_admin):
-        monkeypatch.setattr(module, "CALL_SECONDS", 0.5)
+        monkeypatch.setattr(module, "CALL_SECONDS", 0.4)
+    monkeypatch.setattr(_ops_sample, "GRACE_SECONDS", 0.2)
     with STATES[word](server[1]):
         calls = [Running(handle.run, "add", record(7)), handle.start("sample", batch_size=1, timeout=0.3)]
         errors = [call.error() for call in calls]
-    assert [(type(e), e.reason.startswith(word), c.seconds < 2) for e, c in zip(errors, calls, strict=True)] == [
+    assert [(type(e), e.reason.startswith(word), c.seconds < SOON) for e, c in zip(errors, calls, strict=True)] == [
         (ServerNotReadyError, True, True)
     ] * 2
     handle.run("add", record(8))
     assert tags(handle.run("sample", 1)) == [8]
 
 
-@pytest.mark.parametrize(
-    "word", sorted(STATES.keys() - {"TRYAGAIN"})
-)  # opening asks for single keys first: those are redirected
-def test_attach_waits_it_out(server, handle, word):
+@in_turn(sorted(STATES.keys() - {"TRYAGAIN"}), "kind")  # opening asks for single keys first: those are redirected
+def test_attach_waits_it_out(server, kind, word):
     """`attach` that meets the state attaches when it is over."""
+    ReplayBuffer(server[0], "b", capacity=100).close()
+    kind = {"sync": "attached", "async": "async attached"}[kind]
     with STATES[word](server[1]):
-        call = Running(ReplayBuffer.attach, server[0], "b", timeout=10, poll_interval=0.1)
+        call = Running(open_handle, kind, None, "b", target=server[0], poll_interval=0.1)
         threading.Event().wait(0.3)
         over = call.is_over
-    with call.result() as attached:
-        assert (over, attached.capacity) == (False, 100)
+    attached = call.result()
+    assert (over, attached.buffer.capacity) == (False, 100)
+    attached.end()
 
 
 # A server that answers nothing
@@ -280,6 +286,10 @@ def word():
     return "PAUSE"
 
 
+TURNS = pytest.mark.parametrize(("handle", "binary"), turns(), indirect=True)
+
+
+@TURNS
 @pytest.mark.parametrize("mode", ["ALL", "WRITE"])
 def test_paused_server_is_waited_out(server, proxy, handle, mode):
     """CLIENT PAUSE delays a write and a wait, and no more; few requests pile up behind it."""
@@ -292,6 +302,7 @@ def test_paused_server_is_waited_out(server, proxy, handle, mode):
     assert (write.error(), call.how(), proxy.arrived - before < 40) == (None, [7], True)
 
 
+@TURNS
 def test_script_that_cannot_be_loaded_is_an_error(server, proxy, handle, monkeypatch):
     """A server that never knows a script: no loop without a pause, and an error in time."""
     monkeypatch.setattr(_connection, "_load_command", lambda verb: _requests.pack(b"SCRIPT", b"LOAD", b"return 1"))
@@ -300,7 +311,7 @@ def test_script_that_cannot_be_loaded_is_an_error(server, proxy, handle, monkeyp
     server[1].script_flush()
     before = proxy.arrived
     calls = [Running(handle.run, "add", record(1)), Running(handle.run, "sample", 1)]
-    found = [(type(c.error()), c.error().reason.startswith("NOSCRIPT"), c.seconds < 3) for c in calls]
+    found = [(type(c.error()), c.error().reason.startswith("NOSCRIPT"), c.seconds < SOON) for c in calls]
     assert found == [(ServerNotReadyError, True, True)] * 2
     assert proxy.arrived - before < 300
     monkeypatch.undo()
@@ -312,15 +323,20 @@ def test_script_that_cannot_be_loaded_is_an_error(server, proxy, handle, monkeyp
 @pytest.fixture
 def pair(binary):
     """A master and its replica, and a proxy that leads to the master: their clients and URLs."""
-    ports = free_port(), free_port()
     with contextlib.ExitStack() as stack:
-        servers = [stack.enter_context(EmbeddedServer(binary=binary, port=port)) for port in ports]
-        clients = [stack.enter_context(redis.Redis(port=port)) for port in ports]
+        servers = [stack.enter_context(on_ports(lambda port: EmbeddedServer(binary=binary, port=port))) for _ in range(2)]
+        clients = [stack.enter_context(redis.Redis.from_url(server.url)) for server in servers]
         proxy = stack.enter_context(contextlib.closing(Proxy(servers[0].url)))
-        clients[1].replicaof("127.0.0.1", ports[0])
+        clients[1].replicaof(*address(servers[0]))
         clients[0].config_set("repl-diskless-sync-delay", 0)
         wait_until(lambda: clients[1].info("replication")["master_link_status"] == "up", 20, "the replica")
         yield servers, clients, proxy
+
+
+def address(server):
+    """Its host and port."""
+    parts = urlsplit(server.url)
+    return parts.hostname, parts.port
 
 
 def promote(servers, clients, proxy):
@@ -328,11 +344,11 @@ def promote(servers, clients, proxy):
     offset = clients[0].info("replication")["master_repl_offset"]
     wait_until(lambda: clients[1].info("replication")["slave_repl_offset"] >= offset, 5, "the replica to follow")
     clients[1].replicaof("NO", "ONE")
-    clients[0].replicaof(*servers[1].url.removeprefix("redis://").removesuffix("/0").split(":"))
+    clients[0].replicaof(*address(servers[1]))
     proxy.lead_to(servers[1].url)
 
 
-@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize(("kind", "binary"), turns(1), indirect=["binary"])
 def test_failover_is_followed(pair, kind, caplog):
     """When the replica is promoted, a blocked wait and the next write go to it, on connections of their own."""
     servers, clients, proxy = pair
@@ -343,7 +359,7 @@ def test_failover_is_followed(pair, kind, caplog):
         blocked(first)
         promote(servers, clients, proxy)
         assert handle.run("add", record(1)) == 2**32 + 2  # another server may have lost what anybody was given
-        assert call.how(timeout=3) == [0, 1]
+        assert call.how(timeout=SOON) == [0, 1]
     assert clients[1].hget("rr:{b}:counters", "write_count") == b"2"
     assert len(lines(caplog)) == 2
     handle.end()

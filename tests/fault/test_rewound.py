@@ -4,9 +4,6 @@ import contextlib
 import logging
 import pickle
 import shutil
-import signal
-import socket
-import subprocess
 
 import pytest
 import redis
@@ -15,6 +12,7 @@ from redis_replay import ReplayBuffer, _ops_write, _requests, samplers
 from redis_replay.exceptions import BufferGoneError, RecordNotFoundError
 from tests import _server
 from tests._helpers import wait_until
+from tests._ports import Program, on_ports
 from tests._proxy import Proxy
 from tests._waiting import Running, blocked, open_handle, record, records, tags
 from tests.fault.test_connections import large
@@ -33,27 +31,19 @@ NOTHING = ["--appendonly", "no", "--save", ""]
 class Rewindable:
     """A server whose data can be put aside, and which can be set back to that."""
 
-    def __init__(self, binary, directory, how):
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            self.port = taken.getsockname()[1]
-        self.url = f"redis://127.0.0.1:{self.port}/0"
-        self._command = [binary, "--port", str(self.port), "--dir", str(directory / "data"), *KEEPS.get(how, NOTHING)]
+    def __init__(self, binary, directory, how, port):
+        self.port, self.url = port, f"redis://127.0.0.1:{port}/0"
+        keeps = KEEPS.get(how, NOTHING)
+        self._command = [binary, "--bind", "127.0.0.1", "--port", str(port), "--dir", str(directory / "data"), *keeps]
         self._data, self._kept, self._how = directory / "data", directory / "kept", how
-        self._data.mkdir()
-        self._log = open(directory / "log", "ab")  # noqa: SIM115 - closed with the server
+        self._data.mkdir(exist_ok=True)
         self.start()
 
     def start(self):
-        """Starts it, with what it finds; returns when it answers."""
-        self._process = subprocess.Popen(self._command, stdout=self._log, stderr=self._log)
-        wait_until(self._answers, 10, "the server")
-
-    def _answers(self):
-        with redis.Redis.from_url(self.url) as client:
-            try:
-                return client.ping()
-            except redis.ConnectionError:  # LOADING is one, too
-                return False
+        """Starts it, with what it finds; returns when it has loaded that."""
+        self._process = Program(self._command, port=self.port)
+        with redis.Redis(port=self.port) as client:
+            wait_until(lambda: not client.info("persistence")["loading"], 10, "the server to load")
 
     def keep(self):
         """Puts its data aside, as they are now. An append-only file holds all that was answered."""
@@ -68,8 +58,7 @@ class Rewindable:
 
     def kill(self):
         """Ends it at once."""
-        self._process.send_signal(signal.SIGKILL)
-        self._process.wait()
+        self._process.kill()
 
     def rewind(self):
         """It ends at once and comes back as it was when its data were put aside."""
@@ -81,9 +70,7 @@ class Rewindable:
             self._data.mkdir()
         self.start()
 
-    def close(self):
-        self.kill()
-        self._log.close()
+    close = kill
 
 
 @pytest.fixture(params=_server.REAL)
@@ -95,7 +82,8 @@ def binary(request):
 @pytest.fixture
 def rewindable(request, binary, tmp_path):
     """A server that can be set back, by its append-only file if the test does not say otherwise."""
-    with contextlib.closing(Rewindable(binary, tmp_path, getattr(request, "param", "aof"))) as made:
+    how = getattr(request, "param", "aof")
+    with on_ports(lambda port: contextlib.closing(Rewindable(binary, tmp_path, how, port))) as made:
         yield made
 
 

@@ -1,7 +1,6 @@
 """A Redis server with TLS, and certificates of an authority made for the test run."""
 
 import shutil
-import socket
 import subprocess
 from pathlib import Path
 
@@ -37,23 +36,26 @@ def key_of(certificate: str) -> str:
     return certificate.removesuffix(".crt") + ".key"
 
 
-def free_port() -> int:
-    """A TCP port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return probe.getsockname()[1]
-
-
 class TlsServer:
     """Debian's Redis on a TLS port, with a certificate for `localhost` and no other host; and on a plain port."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, plain_port: int, port: int) -> None:
         self.authority = Authority(folder)
-        self.plain_port, self.port = free_port(), free_port()
+        self.plain_port, self.port = plain_port, port
+        certificate = self.authority.sign("server", "DNS:localhost")
         self._server = EmbeddedServer(binary=find("redis") or missing("redis"), port=self.plain_port)
         self.client = redis.Redis(port=self.plain_port)
-        certificate = self.authority.sign("server", "DNS:localhost")
-        self.set("tls-cert-file", certificate, "tls-key-file", key_of(certificate))
-        self.set("tls-ca-cert-file", self.authority.certificate, "tls-auth-clients", "no", "tls-port", self.port)
+        try:
+            self.set("tls-cert-file", certificate, "tls-key-file", key_of(certificate))
+            self.set("tls-ca-cert-file", self.authority.certificate, "tls-auth-clients", "no", "tls-port", self.port)
+        except redis.ResponseError:
+            self.close()
+            raise
+
+    @property
+    def pid(self) -> int:
+        """The server's process."""
+        return self._server.pid
 
     def set(self, *settings: str | int) -> None:
         """Sets the server's configuration, names and values in turn."""

@@ -2,7 +2,15 @@
 
 import pytest
 
+from redis_replay import _ops_admin
 from tests._rights import rights, url_of, user
+
+
+@pytest.fixture
+def soon(monkeypatch):
+    """Opening gives up after 0.3 s instead of 1.5."""
+    monkeypatch.setattr(_ops_admin.open_buffer, "__defaults__", (0.3,))
+    monkeypatch.setattr(_ops_admin, "OPEN_SECONDS", 0.3)
 
 
 @pytest.fixture
