@@ -23,6 +23,12 @@ fact('xlen', redis.call('XLEN', records))
 fact('inbox', redis.call('EXISTS', inbox))
 fact('order', redis.call('ZCARD', order))
 fact('holes', redis.call('ZCOUNT', holes, tonumber(redis.call('HGET', counters, 'first') or '') or '-inf', '+inf'))
+fact('priorities', redis.call('HLEN', priorities))
+fact('places', redis.call('HLEN', places))
+fact('ranked', redis.call('ZCARD', ranked))
+local weighed = 0
+for _, text in ipairs(redis.call('HVALS', buckets)) do weighed = weighed + (text:match('^(%d+) ') or 0) end
+fact('weighed', weighed)
 fact('skipped', redis.call('HGET', config, 'skipped') or '')
 fact('parting_size', redis.call('SCARD', parting))
 fact('uses_size', redis.call('HLEN', uses))

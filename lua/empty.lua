@@ -9,7 +9,7 @@
 --   OK                                done
 --   DAMAGED key found expected        the stream of records is missing
 --   GONE | FORGOTTEN | STALE          another epoch | lane not known | a late copy
--- Writes   every key but config, lanes, requests, waiters, waiting
+-- Writes   every key but config (but for its max_priority), lanes, requests, waiters, waiting
 -- Publishes  wake, standby to waiters
 -- @include request
 -- @include clear
@@ -17,10 +17,11 @@ local again, became, time = accept(false, false)
 if again then return again end
 commit() -- what settling the lane's open number had changed
 local reset = ARGV[5] == '1'
-local gone = count('sampleable_size') + count('leased')
+local gone = present() + count('leased')
 clear_records()
-redis.call('UNLINK', order, holes, uses, parting, held, holds, leases, leased)
-for _, name in ipairs({'sampleable_size', 'storage_size', 'leased', 'parting', 'used'}) do set_count(name, 0) end
+redis.call('UNLINK', order, holes, uses, parting, held, holds, leases, leased, priorities, places, buckets, ranked)
+redis.call('HDEL', config, 'max_priority')
+for _, name in ipairs({'sampleable_size', 'storage_size', 'hidden', 'leased', 'parting', 'used'}) do set_count(name, 0) end
 set_count('first', count('last') + 1)
 if reset then
   redis.call('HSET', counters, 'write_count', 0, 'consumed', 0, 'evicted', 0, 'removed', 0)

@@ -10,6 +10,7 @@
 -- ARGV[8]  record_bytes  int    bytes of the largest record
 -- ARGV[9]  total_bytes   int    bytes of all records
 -- ARGV[10] n             int    records that follow, 1 to 20,000
+-- ARGV[11] priority      text   of each record, or one for all, with spaces between; or empty: the default
 -- Returns  each after the word what became of open_number: applied, never or -
 --   OPEN first last                   the way is open, for these indices (step open)
 --   OK first last                     they are in (step close; or a repeated number: they were in before)
@@ -21,7 +22,7 @@
 --   LIMIT what value n limit          an index or a counter would pass its last value
 --   DAMAGED key found expected        the stream holds entries that cannot be the buffer's
 --   GONE | FORGOTTEN | STALE          another epoch | lane not known | a late copy
--- Writes   records (as inbox), order, counters, writers, config (schema), what eviction touches
+-- Writes   records (as inbox), order, priorities, counters, writers, config (schema), what eviction touches
 -- Publishes  wake, standby to waiters
 -- @include write
 local step, schema_hash, schema = ARGV[5], ARGV[6], ARGV[7]
@@ -62,7 +63,7 @@ local function close_gate()
     return reply('gate', '-', damage(oldest and oldest[1] or 'none'), time)
   end
   leave_gap(first - 1)
-  written(n, total_bytes, time)
+  written(n, total_bytes, time, ARGV[11])
   return reply('gate', '-', {'OK', int(first), int(first + n - 1)}, time)
 end
 

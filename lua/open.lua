@@ -15,8 +15,8 @@
 -- @include erase
 -- @include process
 local epoch, format, mode = ARGV[1], ARGV[2], ARGV[3]
-local TYPES = {'hash', 'hash', 'stream', 'stream', 'zset', 'zset', 'hash', 'set', -- in the order of KEYS; the last two
-  'hash', 'zset', 'zset', 'hash', 'zset', 'hash', 'zset', 'zset', 'hash'} -- are no keys: whatever is there is not ours
+local TYPES = {'hash', 'hash', 'stream', 'stream', 'zset', 'zset', 'hash', 'set', 'hash', 'zset', 'zset', 'hash', -- in the order
+  'hash', 'hash', 'hash', 'zset', 'zset', 'hash', 'zset', 'zset', 'hash'} -- of KEYS; the last two are no keys of ours
 local ZERO = {'write_count', 'records_total', 'bytes_total', 'sampleable_size', 'storage_size', 'leased', 'hidden', 'parting',
   'used', 'consumed', 'evicted', 'removed', 'sample_calls', 'samples_returned', 'last', 'notices', 'arrivals', 'lapsed',
   'reclaimed', 'late', 'foreign', 'rewound', 'restarts', 'ignored', 'clock', 'clock_offset', 'last_write'}

@@ -16,7 +16,7 @@ local again, became, time = accept(false, false)
 if again then return again end
 local found, seen, ignored = {}, {}, 0
 for i = 5, #ARGV do
-  if not seen[ARGV[i]] and is_live(ARGV[i]) then found[#found + 1] = ARGV[i] end
+  if not seen[ARGV[i]] and is_present(ARGV[i]) then found[#found + 1] = ARGV[i] end
   if not seen[ARGV[i]] and is_skipped(tonumber(ARGV[i])) then ignored = ignored + 1 end
   seen[ARGV[i]] = true
 end

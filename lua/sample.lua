@@ -14,9 +14,10 @@
 -- ARGV[12] lease_us      int    how long the batch is lent, in microseconds; 0: it is consumed at once
 -- ARGV[13..18] seed      int    six seeds of 32 bits
 -- Returns  each after the word what became of open_number: applied, never or -
---   OK n live schema_hash flags lease indices uses payload…   n indices and their hand-outs (empty: not counted), each a
---                                     text with spaces; flags: p payloads follow (else the bytes of the largest record so
---                                     far), l the last of a draining buffer, - not; lease: its name, - none
+--   OK n live schema_hash flags lease indices uses priorities whole payload…   n indices, their hand-outs and priorities
+--                                     (empty: there are none), each a text with spaces; whole: see draw.lua; flags: p
+--                                     payloads follow (else the bytes of the largest record so far), l the last of a
+--                                     draining buffer, - not; lease: its name, - none
 --   NOT_READY have need shutdowns again_us idle_us writers leased    again_us: when a turn ahead or a lease ends, or 0;
 --                                     idle_us: since the last write, or -1; writers that are alive; records that are lent
 --   TOO_LARGE n record_bytes limit    the batch would be above the limit, in bytes
@@ -24,7 +25,7 @@
 --   LAPSED                            the batch of this number was not fetched in time; its records stay consumed
 --   DAMAGED key found expected        a live record has no entry
 --   GONE | FORGOTTEN | STALE          another epoch | lane not known | a late copy
--- Writes   order, uses, parting, held, holds, leases, leased, counters, waiters, waiting
+-- Writes   order, priorities, uses, parting, held, holds, leases, leased, counters, waiters, waiting
 -- Publishes  wake, standby to waiters
 -- @include use
 -- @include draw
@@ -40,9 +41,9 @@ local function is_small()
   return bytes <= SMALL and batch_size * bytes <= SMALL_BATCH
 end
 
-local function answer(became, indices, live, last, lease, counts, payloads)
+local function answer(became, indices, live, last, lease, counts, odd, payloads)
   local out = {'OK', became, int(#indices), live, settings.schema_hash, (payloads and 'p' or '') .. last, lease,
-               table.concat(indices, ' '), table.concat(counts, ' ')}
+               table.concat(indices, ' '), table.concat(counts, ' '), odd[1], odd[2]}
   for _, payload in ipairs(payloads or {settings.record_bytes}) do out[#out + 1] = payload end
   return out
 end
@@ -58,10 +59,10 @@ local function repeated(words)
     indices[i - 6], counts[i - 6] = index, use ~= '' and use or nil
   end
   if not (n and n >= 1 and n <= batch_size and tonumber(live) and lease) then return forged end
-  if #indices == 0 and count('sampleable_size') >= (is_distinct() and n or 1) then indices = draw(n) end
+  if #indices == 0 and count('sampleable_size') >= (is_distinct() and n or 1) then indices = draw(n) or {} end
   local payloads = is_small() and fetch(indices) or nil
   if #indices == 0 or (is_small() and not payloads) then return {'LAPSED', '-'} end
-  return answer('-', indices, live, last, lease, counts, payloads)
+  return answer('-', indices, live, last, lease, counts, {weighted.odds(indices)}, payloads)
 end
 
 local again, became, time = accept(false, keep_place)
@@ -82,9 +83,12 @@ local bytes = tonumber(settings.record_bytes)
 if settings.bytes_total / settings.records_total >= bytes and n * bytes > MAX_BATCH then
   return done({'TOO_LARGE', int(n), settings.record_bytes, int(MAX_BATCH)})
 end
-local indices, payloads, lost = draw(n), nil, nil
+local indices, broken = draw(n)
+if not indices then return done({'DAMAGED', broken, 'has_an_empty_place', 'a_record_in_each'}) end
+local payloads, lost
 if is_small() then payloads, lost = fetch(indices) end
 if lost then return done({'DAMAGED', records, 'has_no_entry_0-' .. lost, 'one_for_each_live_record'}) end
+local odd = {weighted.odds(indices)}
 
 local live = int(count('sampleable_size'))
 local lease = lease_us > 0 and lane .. '.' .. int(number) or nil
@@ -101,4 +105,4 @@ local last = is_last() and 'l' or '-'
 local kept = {'OK', int(n), live, last, lease or '-'}
 for _, word in ipairs(words) do kept[#kept + 1] = word end
 done(kept)
-return answer(became, indices, live, last, lease or '-', counts, payloads)
+return answer(became, indices, live, last, lease or '-', counts, odd, payloads)

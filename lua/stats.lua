@@ -3,11 +3,13 @@
 -- ARGV[1]  epoch         text   of the buffer, when the caller opened it
 -- Returns  each after a -
 --   OK name value…                    counters as exact text; state, capacity, waiters, lanes, holds, leases, writers, and
---                                     idle_us: since the last write, or -1
+--                                     idle_us: since the last write, or -1;
+--                                     whole: of the weights, see draw.lua; max_priority: the largest ever set, or empty
 --   DAMAGED key found expected        the stream of records is missing
 --   GONE                              another epoch
 -- Writes   counters (clock), what a hold or a lane that ran out had kept
 -- @include request
+-- @include draw
 local refused = enter(epoch)
 if refused then return refused end
 redis.call('DEL', none)
@@ -19,7 +21,8 @@ local out = redis.call('HGETALL', counters)
 table.insert(out, 1, 'OK')
 table.insert(out, 2, '-')
 local idle, alive = liveness(time)
-local facts = {idle_us = idle, writers = alive,
+local _, whole = weighted.odds({})
+local facts = {whole = whole, max_priority = weight.is_used() and priority.largest() or '', idle_us = idle, writers = alive,
                state = settings.state, capacity = int(settings.capacity), waiters = int(redis.call('ZCARD', waiters)),
                lanes = int(redis.call('ZCARD', lanes)), holds = int(redis.call('ZCARD', holds)),
                leases = int(redis.call('ZCARD', leases))}

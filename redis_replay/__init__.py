@@ -2,6 +2,6 @@
 
 from redis_replay._async import AsyncReplayBuffer
 from redis_replay._sync import ReplayBuffer
-from redis_replay._types import Finding, LeasesEnded, Report, SampleInfo
+from redis_replay._types import Finding, LeasesEnded, Report, SampleInfo, Updated
 
-__all__ = ["AsyncReplayBuffer", "Finding", "LeasesEnded", "ReplayBuffer", "Report", "SampleInfo"]
+__all__ = ["AsyncReplayBuffer", "Finding", "LeasesEnded", "ReplayBuffer", "Report", "SampleInfo", "Updated"]

@@ -15,16 +15,16 @@ from redis_replay import _ops_sample as draw
 from redis_replay import _ops_write as write
 from redis_replay import _options as opt
 from redis_replay import _scripts as scripts
-from redis_replay._core import CALL_SECONDS, LocalStats
+from redis_replay._core import CALL_SECONDS, Core
 from redis_replay._decode import decode_record
 from redis_replay._encode import encode_batch, encode_record
 from redis_replay._runtime import AsyncRuntime
 from redis_replay._sync import ReplayBuffer
-from redis_replay._types import LeasesEnded, Report
+from redis_replay._types import LeasesEnded, Report, Updated
 from redis_replay.exceptions import BufferClosedError, BufferShutDownError, ReplayError
 
 
-class AsyncReplayBuffer:
+class AsyncReplayBuffer(h.Known):
     """ReplayBuffer for asyncio: the same arguments and names, as coroutines; see there.
 
     `write_count`, `sampleable_size` and `storage_size` are awaited without parentheses; `len()` is `await sampleable_size`.
@@ -73,6 +73,10 @@ class AsyncReplayBuffer:
         self._now: AsyncRuntime | None = None
         self._opening = asyncio.Lock()
 
+    @property
+    def _own(self) -> Core:
+        return self._core
+
     # Running operations
 
     async def _runtime(self) -> AsyncRuntime:
@@ -116,16 +120,26 @@ class AsyncReplayBuffer:
 
     # Writing
 
-    async def add(self, record: Any, *, timeout: float | None = None) -> int:
+    async def add(self, record: Any, *, priority: Any = None, timeout: float | None = None) -> int:
         limit = opt.seconds("timeout", timeout)
-        rows = encode_record(record, (await self._runtime()).core.schema)
-        return int((await self._run("add", write.write, rows, limit))[0])
+        core = (await self._runtime()).core
+        given = h.priorities(core, priority, 1)
+        rows = encode_record(record, core.schema)
+        return int((await self._run("add", write.write, rows, limit, given))[0])
 
-    async def extend(self, batch: Any, *, timeout: float | None = None) -> NDArray[np.int64]:
+    async def extend(self, batch: Any, *, priority: Any = None, timeout: float | None = None) -> NDArray[np.int64]:
         limit = opt.seconds("timeout", timeout)
-        rows = encode_batch(batch, (await self._runtime()).core.schema)
-        indices: NDArray[np.int64] = await self._run("extend", write.write, rows, limit)
+        core = (await self._runtime()).core
+        rows = encode_batch(batch, core.schema)
+        given = h.priorities(core, priority, len(rows))
+        indices: NDArray[np.int64] = await self._run("extend", write.write, rows, limit, given)
         return indices
+
+    async def update_priority(self, index: Any, priority: Any) -> Updated:
+        wanted = h.indices(index)
+        given = h.priorities((await self._runtime()).core, priority, len(wanted))
+        updated: Updated = await self._run("update_priority", write.update_priority, wanted, given)
+        return updated
 
     async def remove(self, index: Any) -> int:
         return int(await self._run("remove", write.remove, h.indices(index)))
@@ -214,22 +228,6 @@ class AsyncReplayBuffer:
     def storage_size(self) -> Awaitable[int]:
         return self._counter("storage_size")
 
-    @property
-    def local_stats(self) -> LocalStats:
-        return self._core.local
-
-    @property
-    def name(self) -> str:
-        return self._setup.name
-
-    @property
-    def capacity(self) -> int:
-        return self._core.capacity
-
-    @property
-    def batch_size(self) -> int | None:
-        return self._setup.batch_size
-
     # Ends of life
 
     async def shutdown(self, drain: bool = True) -> None:
@@ -269,9 +267,6 @@ class AsyncReplayBuffer:
         self._core, self._how = self._setup.core(None), state["how"]
         self._core.identify(state["identity"])
         self._now, self._opening = None, asyncio.Lock()
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({str(self._setup.address)!r}, {self._setup.name!r})"
 
 
 def _document() -> None:

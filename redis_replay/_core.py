@@ -118,6 +118,7 @@ class Core:
         self.epoch = ""
         self.capacity = 0
         self.sampler: Sampler = Uniform()
+        self.beta = 0.0  # of the sampler at first, then as the caller sets it
         self.consume: int | None = None
         self.lease: float | None = None  # seconds
         self.leases = Leases()
@@ -134,6 +135,7 @@ class Core:
         self.epoch = config.get("epoch", "")
         self.capacity = stored.number(self.keys, "config", "capacity", config.get("capacity"))
         self.sampler = stored.sampler(self.keys, config)
+        self.beta = getattr(self.sampler, "beta", 0.0)
         self.consume = stored.uses(self.keys, config)
         self.lease = stored.lease(self.keys, config)
         if "schema" in config:
@@ -142,7 +144,7 @@ class Core:
 
     def identity(self) -> dict[str, Any]:
         """What another handle on the same buffer starts from. Holds no data."""
-        names = ("epoch", "capacity", "sampler", "consume", "lease", "schema", "record_bytes", "bulk_limit", "lacks")
+        names = ("epoch", "capacity", "sampler", "beta", "consume", "lease", "schema", "record_bytes", "bulk_limit", "lacks")
         return {name: getattr(self, name) for name in names}
 
     def identify(self, identity: dict[str, Any]) -> None:

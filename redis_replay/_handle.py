@@ -1,18 +1,20 @@
 """What the sync and the async handle share: arguments checked, wishes made, batches decoded. No I/O."""
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from redis_replay import _decode as codec
 from redis_replay import _ops_sample
 from redis_replay import _options as opt
 from redis_replay._address import Address
 from redis_replay._clock import monotonic
-from redis_replay._core import Core
+from redis_replay._core import Core, LocalStats
 from redis_replay._keys import Keys, check_name
 from redis_replay._leases import caller
 from redis_replay._lua import verbs
@@ -26,7 +28,7 @@ from redis_replay.exceptions import (
     RecordNotFoundError,
     ServerRefusedError,
 )
-from redis_replay.samplers import MAX_ENDS
+from redis_replay.samplers import MAX_ENDS, Prioritized, not_negative
 
 MAX_INDEX = 2**53 - 1
 INNER = frozenset({*verbs(), "pipeline", "SCRIPT LOAD", "XRANGE"})  # what is done for a call, and has no name outside
@@ -45,6 +47,48 @@ class Setup:
     def core(self, seed: int | None) -> Core:
         """A new core for this process."""
         return Core(Keys(self.name, self.address.db), self.poll_interval, seed, monotonic)
+
+
+class Known:
+    """What a handle tells about itself and its buffer without asking anybody."""
+
+    _setup: Setup
+
+    @property
+    def _own(self) -> Core:
+        raise NotImplementedError
+
+    @property
+    def local_stats(self) -> LocalStats:
+        """What the waits of this handle went through. Asks nobody."""
+        return self._own.local
+
+    @property
+    def name(self) -> str:
+        """The buffer's name."""
+        return self._setup.name
+
+    @property
+    def capacity(self) -> int:
+        """Records that the buffer holds at most."""
+        return self._own.capacity
+
+    @property
+    def batch_size(self) -> int | None:
+        """Default of `sample` and `wait_until_sampleable` on this handle."""
+        return self._setup.batch_size
+
+    @property
+    def beta(self) -> float:
+        """The exponent of importance weights in this handle's draws, >= 0. Set it to anneal it; others have their own."""
+        return self._own.beta
+
+    @beta.setter
+    def beta(self, value: float) -> None:
+        self._own.beta = not_negative("beta", value)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self._setup.address)!r}, {self._setup.name!r})"
 
 
 def setup(
@@ -220,14 +264,30 @@ def _decode(core: Core, drawn: Drawn) -> Any:
     else:
         data = codec.decode_arrived(core.schema, payloads, index)
     if core.schema.root == "tensordict":
-        ids = _tensor(drawn.index)
-        data.set("index", ids.reshape(-1, *[1] * (data.batch_dims - 1)).expand(data.batch_size).clone())
+        _set_each(data, "index", drawn.index)
+        if (weight := _priority_weight(core, drawn)) is not None:
+            _set_each(data, "priority_weight", weight)
     return data
 
 
+def _set_each(data: Any, key: str, values: NDArray[Any]) -> None:
+    """A leaf of a TensorDict with one value for each record, whatever batch dimensions the records have themselves."""
+    data.set(key, _tensor(values).reshape(-1, *[1] * (data.batch_dims - 1)).expand(data.batch_size).clone())
+
+
 def _with_info(core: Core, drawn: Drawn) -> tuple[Any, SampleInfo]:
-    probability = np.full(len(drawn.index), core.sampler.probability(drawn.live))
-    return _decode(core, drawn), SampleInfo(drawn.index, probability, drawn.times_sampled, drawn.last, drawn.lease)
+    probability = core.sampler.probability(len(drawn.index), drawn.live, drawn.priority, drawn.whole)
+    weight = _priority_weight(core, drawn)
+    info = SampleInfo(
+        drawn.index, probability, drawn.times_sampled, drawn.last, drawn.lease, priority=drawn.priority, priority_weight=weight
+    )
+    return _decode(core, drawn), info
+
+
+def _priority_weight(core: Core, drawn: Drawn) -> NDArray[np.float32] | None:
+    if not isinstance(core.sampler, Prioritized) or drawn.priority is None or drawn.whole is None:
+        return None
+    return core.sampler.priority_weight(drawn.priority, core.beta, drawn.whole)
 
 
 def _tensor(index: Any) -> Any:
@@ -250,6 +310,46 @@ def indices(value: object) -> list[int]:
     if not all(1 <= i <= MAX_INDEX for i in flat):
         raise ArgumentError(name="index", allowed="whole numbers from 1 to 2^53 - 1", found=value)
     return flat
+
+
+def priorities(core: Core, value: object, n: int) -> list[str]:
+    """The priorities of `n` records as text: one for all, one for each, or none where `value` is None.
+
+    Raises:
+        ArgumentError: the buffer's sampler has no priorities; there are neither one nor n; one is not a finite number >= 0.
+    """
+    if value is None:
+        return []
+    if not core.sampler.weighs:
+        raise ArgumentError(name="priority", allowed=f"left out where the sampler is {core.sampler!r}", found=value)
+    flat = _floats(value)
+    if len(flat) not in (1, n):
+        raise ArgumentError(
+            name="priority", allowed=f"one number, or one for each of {n} records", found=f"{len(flat)} of them"
+        )
+    for i, number in enumerate(flat):
+        if not 0 <= number < math.inf:
+            raise ArgumentError(name=f"priority[{i}]", allowed="a finite number >= 0", found=number)
+    return list(map(repr, flat))
+
+
+def _floats(value: Any) -> list[float]:
+    """Numbers, arrays, tensors, or lists of these, as floats; what is no number stays for the error as NaN would."""
+    if hasattr(value, "detach"):
+        value = value.detach().cpu().double().numpy()
+    array = np.asarray(value) if not isinstance(value, list | tuple) else None
+    if array is not None and array.dtype.kind in "iuf":
+        numbers: list[float] = array.astype(np.float64).reshape(-1).tolist()
+        return numbers
+    each = value if array is None else array.reshape(-1).tolist()
+    return [_float(i, one) for i, one in enumerate(each)]
+
+
+def _float(i: int, value: Any) -> float:
+    try:
+        return float("no number" if isinstance(value, (bool, np.bool_, str, bytes)) else value)
+    except (TypeError, ValueError, OverflowError):
+        raise ArgumentError(name=f"priority[{i}]", allowed="a finite number >= 0", found=value) from None
 
 
 def found(core: Core, index: object, wanted: Sequence[int], payloads: Sequence[bytes | None]) -> Any:

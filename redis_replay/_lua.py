@@ -1,6 +1,7 @@
 """Lua scripts: found in the wheel or the checkout, joined with what they include, and made ready to send.
 
-A line `-- @include <name>` stands for `lua/include/<name>.lua`. It appears once in a script, before its first user.
+A line `-- @include <name>`, above all code, stands for `lua/include/<name>.lua`. It appears once in a script, before its first
+user, and what no other file uses of it is its own: Lua takes 200 local names at a time.
 """
 
 import hashlib
@@ -15,6 +16,7 @@ from typing import NamedTuple
 
 _INCLUDE = re.compile(r"\s*--\s*@include\s+(\w+)\s*$")
 _COMMENT = re.compile(r"\s*--(?!\[=*\[)")
+_LOCAL = re.compile(r"^local (?:function (?P<function>\w+)\(|(?P<names>\w+(?:, \w+)*) =)", re.MULTILINE)
 _SLOT = re.compile(r"(KEYS|ARGV)\[(\d+)(\.\.(\d*))?\]\s+(.*)")
 _PART = re.compile(r"(Returns|Writes|Publishes)\b\s*(.*)")
 _REPLY = re.compile(r"([A-Z][A-Z_]+(?: \| [A-Z][A-Z_]+)*)\b\s*(.*)")
@@ -63,15 +65,19 @@ def folder() -> Traversable:
 
 
 def expand(root: Traversable, file: str, at: str = "", above: tuple[str, ...] = ()) -> Iterator[Line]:
-    """Every line of `file` with its includes in place, comments still there, each piece as often as it is asked for."""
+    """Every line of `file` behind those of its includes, comments still there, each piece as often as it is asked for."""
     if file in above:
         raise ScriptSourceError(f"{at}: circle of includes: {' -> '.join((*above, file))}")
     if not (source := root.joinpath(*file.split("/"))).is_file():
         raise ScriptSourceError(f"{at or file}: there is no file {file}")
     seen: dict[str, int] = {}
+    code = False
     for number, text in enumerate(source.read_text("utf-8").splitlines(), 1):
         if not (match := _INCLUDE.match(text)):
+            code = code or bool(text.strip() and not _COMMENT.match(text))
             yield file, number, text
+        elif code:
+            raise ScriptSourceError(f"{file}:{number}: include {match[1]} above all code")
         elif match[1] in seen:
             raise ScriptSourceError(f"{file}:{number}: {match[1]} is already included on line {seen[match[1]]}")
         else:
@@ -79,10 +85,30 @@ def expand(root: Traversable, file: str, at: str = "", above: tuple[str, ...] = 
             yield from expand(root, f"include/{match[1]}.lua", f"{file}:{number}", (*above, file))
 
 
+def _scoped(piece: str, others: str) -> str:
+    """A piece in a block of its own, from which only the names come out that others use: Lua takes 200 locals at a time."""
+
+    def declare(match: re.Match[str]) -> str:
+        names = match["function"] or match["names"]
+        private = [name for name in names.split(", ") if name not in used]
+        kept = f"local {', '.join(private)} " if private else ""
+        return f"{kept}function {names}(" if match["function"] else f"{kept}{names} ="
+
+    declared = [name for match in _LOCAL.finditer(piece) for name in (match["function"] or match["names"]).split(", ")]
+    used = [name for name in declared if re.search(rf"\b{name}\b", others)]
+    body = _LOCAL.sub(declare, piece)
+    return f"local {', '.join(used)}\ndo\n{body}end\n" if used else piece
+
+
 def join(root: Traversable, verb: str) -> Script:
     """The verb's script as it is sent. A repeated line of a piece is the same (file, number), so a dict drops it."""
-    lines = dict.fromkeys(expand(root, f"{verb}.lua"))
-    text = "".join(f"{text.rstrip()}\n" for _, _, text in lines if text.strip() and not _COMMENT.match(text))
+    pieces: dict[str, str] = {}
+    for file, _, text in dict.fromkeys(expand(root, f"{verb}.lua")):
+        if text.strip() and not _COMMENT.match(text):
+            pieces[file] = f"{pieces.get(file, '')}{text.rstrip()}\n"
+    own = pieces.pop(f"{verb}.lua", "")
+    scoped = (_scoped(piece, "".join(p for f, p in pieces.items() if f != file) + own) for file, piece in pieces.items())
+    text = "".join(scoped) + own
     return Script(verb, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 

@@ -167,7 +167,7 @@ def examine(core: Core) -> Generator[Step, Any, Report]:
     except BufferDamagedError as damage:
         findings = [Finding("I3", damage.key, damage.expected, damage.found)]
     checked = {"records": int(facts["xlen"])}
-    for what in ("order", "uses", "parting", "held", "holes", "leased"):
+    for what in ("order", "uses", "parting", "held", "holes", "leased", "priorities", "ranked"):
         looked, wrong = yield from read.audit(core, what)
         checked[what] = looked
         findings += [Finding("I3", core.keys.key(what), "a stored record", f"index {i} without one") for i in wrong]
@@ -179,7 +179,8 @@ def _judge(core: Core, facts: dict[str, str]) -> Generator[Finding, None, None]:
     if lacking := _COUNTED - n.keys():
         yield Finding("I2", core.keys.key("counters"), f"a number each: {', '.join(sorted(lacking))}", "none")
         return
-    live, size = n["sampleable_size"] + n["hidden"] + n["leased"], n["storage_size"]
+    present, size = n["sampleable_size"] + n["hidden"], n["storage_size"]
+    live = present + n["leased"]
     counters, records = core.keys.key("counters"), core.keys.key("records")
     last_id = int(facts.get("last_id", "0-0").split("-")[1])
     half = core.keys.key("leased" if n["leases"] else "leases")
@@ -198,11 +199,18 @@ def _judge(core: Core, facts: dict[str, str]) -> Generator[Finding, None, None]:
         ("I4", records, "the last id", n["last"], last_id),
     ]  # fmt: skip
     if facts.get("consume_after_n_samples") != "None":
-        rules.append(("I3", core.keys.key("order"), "entries", n["sampleable_size"], n["order"]))
+        rules.append(("I3", core.keys.key("order"), "entries", present, n["order"]))
     else:
         skipped = stored.skipped(core.keys, facts["skipped"], n["first"], n["last"])
         span = n["last"] - n["first"] + 1 - n["holes"] - skipped
-        rules.append(("I3", core.keys.key("holes"), "live in first..last", n["sampleable_size"], span))
+        rules.append(("I3", core.keys.key("holes"), "live and hidden in first..last", present, span))
+    if core.sampler.weighs:
+        rules.append(("I3", core.keys.key("priorities"), "entries", size, n["priorities"]))
+    if core.sampler.bins:
+        rules.append(("I3", core.keys.key("places"), "entries", n["sampleable_size"], n["places"]))
+        rules.append(("I3", core.keys.key("buckets"), "records", n["sampleable_size"], n["weighed"]))
+    if core.sampler.ranks:
+        rules.append(("I3", core.keys.key("ranked"), "entries", n["sampleable_size"], n["ranked"]))
     for invariant, key, what, expected, found in rules:
         if expected != found:
             yield Finding(invariant, key, f"{what}: {expected}", str(found))

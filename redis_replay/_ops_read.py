@@ -1,5 +1,6 @@
 """Operations that read: schema, stats, records by index, pages, the doctor. Generators without I/O: see _steps."""
 
+import math
 from collections.abc import Generator
 from typing import Any
 
@@ -39,15 +40,29 @@ def stats(core: Core) -> Generator[Step, Any, dict[str, int | float | str | bool
     reply = yield from rq.ask(core, scripts.stats())
     texts = reply.texts()
     raw: dict[str, int | float | str | bool] = {
-        name: value if name == "state" else stored.number(core.keys, "counters", name, value)
+        name: value if name in ("state", "whole", "max_priority") else stored.number(core.keys, "counters", name, value)
         for name, value in zip(texts[::2], texts[1::2], strict=True)
     }
+    raw |= _priorities(core, str(raw.pop("whole")), str(raw.pop("max_priority")))
     raw["size"] = raw["sampleable_size"]
     raw["utilization"] = int(raw["storage_size"]) / int(raw["capacity"])
     raw["initialized"] = True
     raw["seconds_since_write"] = int(raw["idle_us"]) // 1_000_000  # whole, so that two looks in a row show the same
     internal = ("clock", "clock_offset", "arrivals", "first", "last", "last_write", "idle_us", "rewound_at", "rewound_to")
     return {name: raw[name] for name in sorted(raw) if name not in internal}
+
+
+def _priorities(core: Core, whole: str, largest: str) -> dict[str, float]:
+    """Those of `stats` that concern priorities."""
+    if not whole:
+        return {}
+    found, all_of_them = stored.odds(core.keys, largest or "1", whole)
+    out = {"max_priority": float(found[0])}
+    if all_of_them.total is not None and all_of_them.exponent is not None:
+        out["total_weight"] = math.ldexp(all_of_them.total, min(all_of_them.exponent, 1000))
+    if all_of_them.least is not None:
+        out["min_priority"] = all_of_them.least
+    return out
 
 
 def get(core: Core, indices: list[int]) -> Generator[Step, Any, list[bytes | None]]:

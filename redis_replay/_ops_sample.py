@@ -33,6 +33,7 @@ from redis_replay.exceptions import (
     ServerRefusedError,
     StalledError,
 )
+from redis_replay.samplers import Whole
 
 AT_ONCE = 2e-6  # seconds: what scripts answer for a lease whose time is over
 SLACK_SECONDS = 0.005  # behind the end of a turn or a lease
@@ -72,6 +73,8 @@ class Drawn:
 
     index: NDArray[np.int64]
     times_sampled: NDArray[np.int64] | None
+    priority: NDArray[np.float64] | None
+    whole: Whole | None
     live: int
     last: bool
     lease: str | None
@@ -285,15 +288,16 @@ def _log(core: Core, wish: Wish, line: _Line, logged: float) -> float:
 def _collect(core: Core, lane: Lane, reply: Reply, until: float) -> Generator[Step, Any, Drawn | None]:
     """The batch of an answer; None where its payloads are gone already. It may be late only while it comes fast enough."""
     try:
-        n, live, schema_hash, flags, lease, indices, uses = map(as_text, reply.data[:7])
+        n, live, schema_hash, flags, lease, indices, uses, priorities, whole = map(as_text, reply.data[:9])
         counted = np.array(uses.split(), np.int64) if uses else None
-        size, size_live, record_bytes = int(n), int(live), 0 if "p" in flags else int(reply.data[7])
+        size, size_live, record_bytes = int(n), int(live), 0 if "p" in flags else int(reply.data[9])
     except (ValueError, IndexError, OverflowError):
         raise rq.kept(core, reply) from None
     yield from stored_schema(core, schema_hash, until)
     index = stored.indices(core.keys, indices)
     core.gave(int(index.max(initial=0)))
-    payloads: Any = reply.data[7:]
+    priority, of_all = stored.odds(core.keys, priorities, whole) if whole else (None, None)
+    payloads: Any = reply.data[9:]
     if "p" not in flags:
         core.record_bytes = record_bytes
         payloads = yield from _fetch(core, lane, indices.split(), until)
@@ -301,7 +305,7 @@ def _collect(core: Core, lane: Lane, reply: Reply, until: float) -> Generator[St
         payloads = None
     if payloads is None:
         return None
-    return Drawn(index, counted, size_live, "l" in flags, lease if lease != "-" else None, payloads)
+    return Drawn(index, counted, priority, of_all, size_live, "l" in flags, lease if lease != "-" else None, payloads)
 
 
 def _fetch(

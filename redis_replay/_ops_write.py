@@ -1,6 +1,6 @@
 """Operations that change what is stored: add, extend, remove, empty. Generators without I/O: see _steps."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from itertools import chain
 from typing import Any, TypedDict
 
@@ -15,7 +15,7 @@ from redis_replay._ops_read import stored_schema
 from redis_replay._options import FOREVER
 from redis_replay._schema import MAX_STEP, check
 from redis_replay._steps import Pipe, Step
-from redis_replay._types import Reply
+from redis_replay._types import Reply, Updated
 from redis_replay.exceptions import ArgumentError, BufferDamagedError, ReplayError
 from redis_replay.samplers import MAX_ENDS
 
@@ -26,9 +26,11 @@ SMALL, SMALL_STEP = (
 )  # bytes of a record, of a step: above, native XADDs cost less (docs/benchmarks.md, limits.md)
 
 
-def write(core: Core, lane: Lane, rows: Rows, timeout: float = FOREVER) -> Generator[Step, Any, NDArray[np.int64]]:
+def write(
+    core: Core, lane: Lane, rows: Rows, timeout: float = FOREVER, priority: Sequence[str] = ()
+) -> Generator[Step, Any, NDArray[np.int64]]:
     """Writes all of `rows`, cut into steps in order, within `timeout` seconds; without end each step has CALL_SECONDS, and what
-    its bytes need on a slow line. Gives their indices, int64 (n,).
+    its bytes need on a slow line. Gives their indices, int64 (n,). `priority`: a text for each, one for all, or none.
 
     Raises:
         ArgumentError: a record is empty, or above the limit of one step or of the server.
@@ -42,7 +44,7 @@ def write(core: Core, lane: Lane, rows: Rows, timeout: float = FOREVER) -> Gener
     for low, high in _cut(rows):
         until = deadline if timeout < FOREVER else core.clock() + CALL_SECONDS + min(rows.nbytes, STEP_BYTES) / SLOWEST
         try:
-            first, last = yield from _write_step(core, lane, rows, low, high, until)
+            first, last = yield from _write_step(core, lane, rows, low, high, until, priority)
         except ReplayError as error:
             error.done = done
             raise
@@ -73,12 +75,14 @@ def _cut(rows: Rows) -> Iterator[tuple[int, int]]:
     yield low, len(rows)
 
 
-def _write_step(core: Core, lane: Lane, rows: Rows, low: int, high: int, until: float) -> Generator[Step, Any, tuple[int, int]]:
+def _write_step(
+    core: Core, lane: Lane, rows: Rows, low: int, high: int, until: float, priority: Sequence[str]
+) -> Generator[Step, Any, tuple[int, int]]:
     """One step, all of it or nothing. Sends the schema's text only where none is stored yet."""
     send = _add if rows.largest <= SMALL and (high - low) * rows.largest <= SMALL_STEP else _gate
     text = ""
     while True:
-        about = _about(rows, low, high, text)
+        about = _about(rows, low, high, text, priority)
         reply = yield from send(core, lane, rows, low, high, about, until)
         if reply.word == "OK":
             core.schema, core.record_bytes = core.schema or rows.schema, max(core.record_bytes, rows.largest)
@@ -106,11 +110,15 @@ class _About(TypedDict):
     record_bytes: int
     total_bytes: int
     n: int
+    priority: str
 
 
-def _about(rows: Rows, low: int, high: int, text: str) -> _About:
+def _about(rows: Rows, low: int, high: int, text: str, priority: Sequence[str]) -> _About:
     total = rows.nbytes if high - low == len(rows) else sum(rows.sizes[low:high])
-    return _About(schema_hash=rows.schema.hash, schema=text, record_bytes=rows.largest, total_bytes=total, n=high - low)
+    given = " ".join(priority if len(priority) < len(rows) else priority[low:high])
+    return _About(
+        schema_hash=rows.schema.hash, schema=text, record_bytes=rows.largest, total_bytes=total, n=high - low, priority=given
+    )
 
 
 def _add(core: Core, lane: Lane, rows: Rows, low: int, high: int, about: _About, until: float) -> Generator[Step, Any, Reply]:
@@ -158,6 +166,23 @@ def remove(core: Core, lane: Lane, indices: list[int]) -> Generator[Step, Any, i
             raise
         removed += rq.numbers(core, reply, 1)[0]
     return removed
+
+
+def update_priority(core: Core, lane: Lane, indices: list[int], priority: Sequence[str]) -> Generator[Step, Any, Updated]:
+    """Sets the priority of each index, in steps; of an index named twice the last. `priority`: a text for each, or one."""
+    each = priority if len(priority) == len(indices) else [priority[0]] * len(indices)
+    pairs = list(dict(zip(map(str, indices), each, strict=True)).items())
+    applied = ignored = 0
+    for low in range(0, len(pairs), MAX_ENDS):
+        flat = [text for pair in pairs[low : low + MAX_ENDS] for text in pair]
+        try:
+            reply = yield from change(core, lane, scripts.update(pair=flat))
+        except ReplayError as error:
+            error.done = low
+            raise
+        more, gone = rq.numbers(core, reply, 2)
+        applied, ignored = applied + more, ignored + gone
+    return Updated(applied, ignored)
 
 
 def change(core: Core, lane: Lane, script: scripts.Script) -> Generator[Step, Any, Reply]:

@@ -79,15 +79,15 @@ def release(*, lease: Sequence[str]) -> Script:
     return _script("release", *lease)
 
 
-def add(*, schema_hash: str, schema: str, record_bytes: int, total_bytes: int, payload: bytes, n: int) -> Script:
+def add(*, schema_hash: str, schema: str, record_bytes: int, total_bytes: int, priority: str, payload: bytes, n: int) -> Script:
     """`payload`: those of `n` records, as RESP bulk strings."""
-    head = _script("add", schema_hash, schema, record_bytes, total_bytes)
+    head = _script("add", schema_hash, schema, record_bytes, total_bytes, priority)
     return Script("add", head.args, payload, n)
 
 
-def gate(*, step: str, schema_hash: str, schema: str, record_bytes: int, total_bytes: int, n: int) -> Script:
+def gate(*, step: str, schema_hash: str, schema: str, record_bytes: int, total_bytes: int, n: int, priority: str) -> Script:
     """Opens or closes the way for `n` large records."""
-    return _script("gate", step, schema_hash, schema, record_bytes, total_bytes, n)
+    return _script("gate", step, schema_hash, schema, record_bytes, total_bytes, n, priority)
 
 
 def sample(
@@ -111,6 +111,11 @@ def settle(*, forget: bool) -> Script:
 def resolve() -> Script:
     """What became of a write, under the write's own number."""
     return _script("resolve")
+
+
+def update(*, pair: Sequence[str]) -> Script:
+    """Sets priorities."""
+    return _script("update", *pair)
 
 
 def remove(*, index: Sequence[int]) -> Script:

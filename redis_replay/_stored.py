@@ -11,10 +11,10 @@ from redis_replay._keys import Keys
 from redis_replay._options import lease_seconds
 from redis_replay._schema import Schema
 from redis_replay.exceptions import BufferDamagedError, RecordDecodeError
-from redis_replay.samplers import Sampler, parse
+from redis_replay.samplers import Sampler, Whole, parse
 
 MAX_SAMPLER = 200  # characters
-_WHOLE = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+_NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _RANGES = re.compile(r"([0-9]{1,16}:[0-9]{1,16}( |$))*", re.ASCII)
 
 
@@ -29,7 +29,7 @@ def number(keys: Keys, what: str, field: str, text: str | None) -> int:
     Raises:
         BufferDamagedError: it is none.
     """
-    if text is None or not _WHOLE.fullmatch(text):
+    if text is None or not _NUMBER.fullmatch(text):
         raise damaged(keys, what, field, text or "", "a whole number")
     return int(text)
 
@@ -118,5 +118,20 @@ def indices(keys: Keys, text: str) -> NDArray[np.int64]:
     try:
         return np.array(words, np.int64)
     except (ValueError, OverflowError):
-        wrong = next(word for word in words if not _WHOLE.fullmatch(word) or len(word) > 16)
+        wrong = next(word for word in words if not _NUMBER.fullmatch(word) or len(word) > 16)
         raise damaged(keys, "order", "a live index", wrong, "indices alone") from None
+
+
+def odds(keys: Keys, priorities: str, whole: str) -> tuple[NDArray[np.float64], Whole]:
+    """Priorities with spaces between, and what a draw says of all that could be drawn, as lua/include/draw.lua makes it.
+
+    Raises:
+        BufferDamagedError: one is no number.
+    """
+    try:
+        total, exponent, least = whole.split()
+        found = np.array(priorities.split(), np.float64)
+        known = [None if text == "-" else float(text) for text in (total, least)]
+        return found, Whole(known[0], None if exponent == "-" else int(exponent), known[1])
+    except (ValueError, OverflowError):
+        raise damaged(keys, "places", "a priority", f"{priorities} {whole}", "numbers alone") from None

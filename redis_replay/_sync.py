@@ -14,15 +14,15 @@ from redis_replay import _ops_sample as draw
 from redis_replay import _ops_write as write
 from redis_replay import _options as opt
 from redis_replay import _scripts as scripts
-from redis_replay._core import CALL_SECONDS, LocalStats
+from redis_replay._core import CALL_SECONDS, Core
 from redis_replay._decode import decode_record
 from redis_replay._encode import encode_batch, encode_record
 from redis_replay._runtime import Runtime
-from redis_replay._types import LeasesEnded, Report
+from redis_replay._types import LeasesEnded, Report, Updated
 from redis_replay.exceptions import BufferClosedError, BufferShutDownError, ReplayError
 
 
-class ReplayBuffer:
+class ReplayBuffer(h.Known):
     """A replay buffer in Redis or Valkey. Creates it, or attaches to it if it is there and its settings are equal.
 
     Threads may share a handle; forked and spawned processes and unpickled copies get sockets of their own.
@@ -105,6 +105,10 @@ class ReplayBuffer:
             h.name_call(error, "open")
             raise
 
+    @property
+    def _own(self) -> Core:
+        return self._now.core
+
     # Running operations
 
     def _runtime(self) -> Runtime:
@@ -131,10 +135,11 @@ class ReplayBuffer:
 
     # Writing
 
-    def add(self, record: Any, *, timeout: float | None = None) -> int:
+    def add(self, record: Any, *, priority: Any = None, timeout: float | None = None) -> int:
         """Writes one record (a dict of arrays, tensors, scalars, text, bytes or dicts; or a TensorDict). Gives its index.
 
         Args:
+            priority: a number >= 0, where the sampler is Prioritized; None: its default for new records.
             timeout: seconds for the call, outages included; None and inf: 5 s.
 
         Raises:
@@ -142,25 +147,44 @@ class ReplayBuffer:
             OutOfMemoryError, BufferGoneError, ConnectionLostError; OutcomeUnknownError: no reply came.
         """
         limit = opt.seconds("timeout", timeout)
-        rows = encode_record(record, self._runtime().core.schema)
-        return int(self._run("add", write.write, rows, limit)[0])
+        core = self._runtime().core
+        given = h.priorities(core, priority, 1)
+        rows = encode_record(record, core.schema)
+        return int(self._run("add", write.write, rows, limit, given)[0])
 
-    def extend(self, batch: Any, *, timeout: float | None = None) -> NDArray[np.int64]:
+    def extend(self, batch: Any, *, priority: Any = None, timeout: float | None = None) -> NDArray[np.int64]:
         """Writes a batch: leaves with a leading batch dimension, or a list of records. Gives their indices, int64 (n,).
 
         All of it is written or none, up to 20,000 records and 64 MiB; a longer one goes in steps, in order. A batch larger
         than the capacity keeps its tail; the rest counts as written and evicted.
 
         Args:
+            priority: a number for all records, or one for each, as `add`.
             timeout: seconds for the call, outages included; None and inf: 5 s for each step, and 1 s for each MiB of it.
 
         Raises:
             as `add`; `done` of the error says how many records were written in steps before.
         """
         limit = opt.seconds("timeout", timeout)
-        rows = encode_batch(batch, self._runtime().core.schema)
-        indices: NDArray[np.int64] = self._run("extend", write.write, rows, limit)
+        core = self._runtime().core
+        rows = encode_batch(batch, core.schema)
+        given = h.priorities(core, priority, len(rows))
+        indices: NDArray[np.int64] = self._run("extend", write.write, rows, limit, given)
         return indices
+
+    def update_priority(self, index: Any, priority: Any) -> Updated:
+        """Sets priorities by index (one or many): a number for all, or one for each; of an index named twice the last holds.
+
+        What is not in the buffer any more is ignored: an index never means another record. 0 hides a record from draws.
+
+        Raises:
+            ArgumentError (a ValueError): a priority is NaN, infinite, negative or no number; its name tells the position, and
+            nothing was applied. The sampler has no priorities.
+        """
+        wanted = h.indices(index)
+        given = h.priorities(self._runtime().core, priority, len(wanted))
+        updated: Updated = self._run("update_priority", write.update_priority, wanted, given)
+        return updated
 
     def remove(self, index: Any) -> int:
         """Takes records out by index (one or many); those that are not there are passed over. Gives how many were."""
@@ -316,26 +340,6 @@ class ReplayBuffer:
         """Stored records, those included that a reader is still fetching."""
         return int(self.stats()["storage_size"])
 
-    @property
-    def local_stats(self) -> LocalStats:
-        """What the waits of this handle went through. Asks nobody."""
-        return self._now.core.local
-
-    @property
-    def name(self) -> str:
-        """The buffer's name."""
-        return self._setup.name
-
-    @property
-    def capacity(self) -> int:
-        """Records that the buffer holds at most."""
-        return self._now.core.capacity
-
-    @property
-    def batch_size(self) -> int | None:
-        """Default of `sample` and `wait_until_sampleable` on this handle."""
-        return self._setup.batch_size
-
     # Ends of life
 
     def shutdown(self, drain: bool = True) -> None:
@@ -382,6 +386,3 @@ class ReplayBuffer:
         core = self._setup.core(None)
         core.identify(state["identity"])
         self._now = Runtime(self._setup.address, core)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({str(self._setup.address)!r}, {self._setup.name!r})"

@@ -20,6 +20,8 @@ class SampleInfo:
     Attributes:
         index: int64 (n,), the identity of each record.
         probability: float64 (n,), with which one draw gives this record: 1 / live for Uniform, 1 for an end.
+        priority: float64 (n,), of each record when it was drawn; None where records have none.
+        priority_weight: float32 (n,), importance weights of a draw by priority; None of any other.
         times_sampled: int64 (n,), hand-outs of each record, this one included; None in a buffer that does not count them.
         lease: the name of the batch's lease, for `ack` and `release`; None where it was not lent.
         last: whether a draining buffer gave out the last of its records.
@@ -30,6 +32,16 @@ class SampleInfo:
     times_sampled: NDArray[np.int64] | None
     last: bool
     lease: str | None = None
+    priority: NDArray[np.float64] | None = None
+    priority_weight: NDArray[np.float32] | None = None
+
+
+@dataclass(frozen=True)
+class Updated:
+    """What `update_priority` did: records that have the priority now, and indices that are not in the buffer (any more)."""
+
+    applied: int
+    ignored: int
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,31 @@
 """Samplers: which records a draw takes. Each is a small value that is stored with the buffer as text."""
 
 import ast
+import math
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-__all__ = ["Fifo", "Lifo", "Sampler", "Uniform"]
+import numpy as np
+from numpy.typing import NDArray
+
+from redis_replay.exceptions import ArgumentError
+
+__all__ = ["Fifo", "Lifo", "MaxHeap", "MinHeap", "Prioritized", "Sampler", "Uniform"]
+
+Floats = NDArray[np.float64]
 
 MAX_RANDOM = 8_192  # random draws of one script
 MAX_ENDS = 20_000  # records of one step, and draws from an end
+
+
+class Whole(NamedTuple):
+    """What a draw by priority says of all that could be drawn: the sum of their weights is `total` * 2^`exponent`; `least` is
+    the least priority among them. None: the sampler does not ask for it.
+    """
+
+    total: float | None
+    exponent: int | None
+    least: float | None
 
 
 @dataclass(frozen=True)
@@ -18,9 +37,24 @@ class Sampler:
         """Records that one draw may take."""
         return MAX_ENDS
 
-    def probability(self, live: int) -> float:  # noqa: ARG002 - an end is certain, whatever is live
-        """With which one draw gives a record that it gave, of `live` ones."""
-        return 1.0
+    @property
+    def weighs(self) -> bool:
+        """Whether records have priorities."""
+        return False
+
+    @property
+    def bins(self) -> bool:
+        """Whether draws are in proportion to them."""
+        return False
+
+    @property
+    def ranks(self) -> bool:
+        """Whether the least or the largest priority is asked for."""
+        return False
+
+    def probability(self, n: int, live: int, priority: Floats | None, whole: Whole | None) -> Floats:  # noqa: ARG002
+        """With which one draw gives each of the `n` records that it gave, of `live` ones: float64 (n,). Of an end: 1."""
+        return np.ones(n)
 
 
 @dataclass(frozen=True)
@@ -40,9 +74,129 @@ class Uniform(Sampler):
         """Records that one draw may take."""
         return MAX_RANDOM
 
-    def probability(self, live: int) -> float:
+    def probability(self, n: int, live: int, priority: Floats | None, whole: Whole | None) -> Floats:  # noqa: ARG002
         """1 / live."""
-        return 1.0 / live
+        return np.full(n, 1.0 / live)
+
+
+@dataclass(frozen=True)
+class Prioritized(Sampler):
+    """In proportion to weights: w = (priority + eps) ** alpha, and P = w / the sum of all (Schaul et al. 2016, "Prioritized
+    Experience Replay", proportional variant; names and defaults as TorchRL's PrioritizedSampler). A record of priority 0 is
+    hidden: it is never drawn and not in `sampleable_size`.
+
+    `info.priority_weight` is (N * P) ** -beta, divided by the largest one (the same, section 3.4).
+
+    Args:
+        alpha: >= 0. 0 draws evenly.
+        beta: >= 0. Where a handle begins; its attribute `beta` may be set at any time, for that handle alone.
+        eps: >= 0, added to each priority.
+        replacement: draw with replacement (the default). A buffer that consumes never draws a record twice in a batch.
+            Without it, each next record is drawn from the rest.
+        max_priority_within_buffer: a new record without a priority has the largest of those in the buffer; False: the largest
+            one ever set. 1.0 before any.
+        normalize: "batch": weights are divided by the largest of the batch; "buffer": by that of all live records, as
+            TorchRL does.
+
+    Raises:
+        ArgumentError: a number is out of range.
+    """
+
+    alpha: float
+    beta: float
+    eps: float = 1e-8
+    replacement: bool = True
+    max_priority_within_buffer: bool = False
+    normalize: str = "batch"
+
+    def __post_init__(self) -> None:
+        for name in ("alpha", "beta", "eps"):
+            object.__setattr__(self, name, not_negative(name, getattr(self, name)))
+        for name in ("replacement", "max_priority_within_buffer"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise ArgumentError(name=name, allowed="True or False", found=value)
+        if self.normalize not in ("batch", "buffer"):
+            raise ArgumentError(name="normalize", allowed="'batch' or 'buffer'", found=self.normalize)
+
+    @property
+    def max_batch(self) -> int:
+        """Records that one draw may take."""
+        return MAX_RANDOM
+
+    @property
+    def weighs(self) -> bool:
+        """Whether records have priorities."""
+        return True
+
+    @property
+    def bins(self) -> bool:
+        """Whether draws are in proportion to them."""
+        return True
+
+    @property
+    def ranks(self) -> bool:
+        """Whether the least or the largest priority is asked for."""
+        return self.max_priority_within_buffer or self.normalize == "buffer"
+
+    def probability(self, n: int, live: int, priority: Floats | None, whole: Whole | None) -> Floats:  # noqa: ARG002
+        """Weight / the sum of all weights."""
+        assert priority is not None
+        assert whole is not None
+        assert whole.total is not None
+        assert whole.exponent is not None
+        share: Floats = np.ldexp(self._weight(priority), -whole.exponent) / whole.total
+        return share
+
+    def priority_weight(self, priority: Floats, beta: float, whole: Whole) -> NDArray[np.float32]:
+        """Importance weights, float32 (n,), the largest of them (of the batch, or of the buffer) 1."""
+        weight = self._weight(priority)
+        least = weight.min() if whole.least is None else self._weight(np.array([whole.least]))[0]
+        relative: NDArray[np.float32] = ((weight / least) ** -beta).astype(np.float32)
+        return relative
+
+    def _weight(self, priority: Floats) -> Floats:
+        with np.errstate(over="ignore", under="ignore"):
+            return np.clip((priority + self.eps) ** self.alpha, 2.0**-1022, 2.0**1023)
+
+
+@dataclass(frozen=True)
+class _Heap(Sampler):
+    """Draws from an end of the order of priorities."""
+
+    @property
+    def weighs(self) -> bool:
+        """Whether records have priorities."""
+        return True
+
+    @property
+    def ranks(self) -> bool:
+        """Whether the least or the largest priority is asked for."""
+        return True
+
+
+@dataclass(frozen=True)
+class MaxHeap(_Heap):
+    """The records of the largest priorities, largest first; of equals the newest."""
+
+
+@dataclass(frozen=True)
+class MinHeap(_Heap):
+    """The records of the least priorities, least first; of equals the oldest."""
+
+
+def not_negative(name: str, value: Any) -> float:
+    """`value` as a finite float >= 0.
+
+    Raises:
+        ArgumentError: it is none.
+    """
+    try:
+        number = math.nan if isinstance(value, (bool, str, bytes)) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise ArgumentError(name=name, allowed="a finite number >= 0", found=value)
+    return number
 
 
 @dataclass(frozen=True)
@@ -61,7 +215,7 @@ def parse(text: str) -> Sampler:
     Raises:
         ValueError: there is none in this version.
     """
-    known = {kind.__name__: kind for kind in (Uniform, Fifo, Lifo)}
+    known = {kind.__name__: kind for kind in (Uniform, Prioritized, MaxHeap, MinHeap, Fifo, Lifo)}
     call = ast.parse(text, mode="eval").body
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id not in known:
         raise ValueError(f"no sampler of this version: {text}")

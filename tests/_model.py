@@ -1,5 +1,6 @@
 """The buffer in plain Python: what docs/architecture.md promises, without Redis. One step at a time, no waits."""
 
+import math
 from dataclasses import dataclass, field
 
 M1, M2 = 4294967087, 4294944443
@@ -32,6 +33,60 @@ class Mrg32k3a:
         return places[:n]
 
 
+FIT = 1023 / 1024  # lua/include/bucket.lua
+
+
+@dataclass
+class Bins:
+    """The weights of lua/include/bucket.lua: bin -> indices in their places."""
+
+    alpha: float
+    eps: float
+    seats: dict = field(default_factory=dict)
+
+    def part(self, priority):
+        """The bin of a priority, and its weight as a part of the bin's upper end."""
+        part, k = math.frexp((priority + self.eps) ** self.alpha * FIT)
+        return (k - 1, 1.0) if part == 0.5 else (k, part)
+
+    def same(self, one, other):
+        """Whether both lie in one bin."""
+        return self.part(one)[0] == self.part(other)[0]
+
+    def sit(self, index, priority):
+        self.seats.setdefault(self.part(priority)[0], []).append(index)
+
+    def stand_up(self, index, priority):
+        """The last one has the place now."""
+        seats = self.seats[self.part(priority)[0]]
+        place, last = seats.index(index), seats.pop()
+        if last != index:
+            seats[place] = last
+
+    def draw(self, n, random, priorities, distinct):
+        full = [[k, list(self.seats[k])] for k in sorted(self.seats, reverse=True) if self.seats[k]]
+        drawn = []
+        while len(drawn) < n:
+            seats = self._bin(full, random)
+            place = random.below(len(seats))
+            _, part = self.part(priorities[seats[place]])
+            if part == 1 or random.next() < part * M1:
+                drawn.append(seats[place])
+                if distinct:
+                    seats[place] = seats[-1]
+                    seats.pop()
+        return drawn
+
+    def _bin(self, full, random):
+        sizes = [len(seats) * 2.0 ** (k - full[0][0]) for k, seats in full]
+        at = (random.next() + random.next() / M1) / M1 * sum(sizes)
+        for (_, seats), size in zip(full, sizes, strict=True):
+            if at < size:
+                return seats
+            at -= size
+        return [seats for _, seats in full if seats][-1]
+
+
 class RefusedError(Exception):
     """A refusal: SHUT, or NOT_READY with have and need."""
 
@@ -60,6 +115,10 @@ class Model:
     last: int = 0
     passed: int = 0  # the highest index that eviction has passed
     live: dict = field(default_factory=dict)  # index -> what was written
+    bins: Bins | None = None  # where the sampler is Prioritized
+    hidden: dict = field(default_factory=dict)  # those of priority 0
+    priorities: dict = field(default_factory=dict)  # index -> priority
+    set: float | None = None  # the largest priority ever set
     uses: dict = field(default_factory=dict)  # index -> times handed out, live or parting
     parting: dict = field(default_factory=dict)
     leases: dict = field(default_factory=dict)  # lease -> what it lent: index -> value
@@ -87,6 +146,7 @@ class Model:
     def counters(self):
         """Those of `stats()` that follow from what was done."""
         sizes = {"sampleable_size": len(self.live), "parting": len(self.parting), "leased": len(self.leased)}
+        sizes["hidden"] = len(self.hidden)
         return self.counts | sizes | {"storage_size": sum(sizes.values()), "state": self.state}
 
     @property
@@ -96,7 +156,20 @@ class Model:
 
     @property
     def distinct(self):
-        return self.consume is not None or self.sampler != "Uniform(replacement=True)"
+        return self.consume is not None or "replacement=True" not in self.sampler
+
+    @property
+    def heap(self):
+        return self.sampler in ("MaxHeap()", "MinHeap()")
+
+    @property
+    def weighs(self):
+        return self.heap or self.bins is not None
+
+    @property
+    def present(self):
+        """Live and hidden."""
+        return self.live | self.hidden
 
     def choose(self, n, seeds):
         """The indices that a draw with these seeds gives."""
@@ -105,7 +178,12 @@ class Model:
             return live[:n]
         if self.sampler == "Lifo()":
             return live[::-1][:n]
+        if self.heap:
+            order = sorted(self.live, key=lambda index: (self.priorities[index], index), reverse=self.sampler == "MaxHeap()")
+            return order[:n]
         random = Mrg32k3a(seeds)
+        if self.bins:
+            return self.bins.draw(n, random, self.priorities, self.distinct)
         ranks = random.different(n, len(live)) if self.distinct else [random.below(len(live)) for _ in range(n)]
         return [live[rank] for rank in ranks]
 
@@ -124,18 +202,40 @@ class Model:
         self.request(lane, undo)
         self._end()
 
-    def extend(self, lane, values):
+    def extend(self, lane, values, priority=None):
         self.request(lane)
         if self.state != "open":
             self._refuse("SHUT")
         if len(self.leased) >= self.capacity:
             self._refuse("FULL", self.capacity)
         indices = list(range(self.last + 1, self.last + len(values) + 1))
-        self.live |= dict(zip(indices, values, strict=True))
+        if self.weighs:
+            self._set_largest(priority or [])
+            self.priorities |= dict(
+                zip(indices, priority or [1.0 if self.set is None else self.set] * len(values), strict=True)
+            )
+        for index, value in zip(indices, values, strict=True):
+            self._enter(index, value)
         self.last += len(values)
         self._count(write_count=len(values), records_total=len(values))
         self._make_room()
         return indices
+
+    def update(self, lane, pairs):
+        """How many have the priority now, and how many are not in the buffer."""
+        self.request(lane)
+        applied = [(index, priority) for index, priority in pairs.items() if index in self.present | self.leased]
+        for index, priority in applied:
+            same = self.heap or (index in self.live and priority and self.bins.same(priority, self.priorities[index]))
+            if same or index in self.leased:
+                self.priorities[index] = priority
+            else:
+                value = self._leave(index)
+                self.priorities[index] = priority
+                self._enter(index, value)
+        self._set_largest([priority for _, priority in applied])
+        self._end()
+        return len(applied), len(pairs) - len(applied)
 
     def batch(self, n, need):
         """How many records a draw gives, or the reason why it gives none."""
@@ -160,7 +260,7 @@ class Model:
         draw = self.draws[lane] = Draw(drawn, len(indices), held=self.consume is not None or self.fetches)
         for index, consumed in draw.records:
             if consumed:
-                self.parting[index] = self.live.pop(index)
+                self.parting[index] = self._leave(index)
                 self._count(consumed=1)
         self._count(sample_calls=1, samples_returned=len(indices))
         last = self.state == "draining" and not self.live and not self.leases
@@ -170,7 +270,7 @@ class Model:
     def _lend(self, lane, indices, lease):
         others = bool(self.leases)
         self.draws[lane] = Draw([(index, False) for index in indices], len(indices), held=True, lease=lease)
-        self.leases[lease] = {index: self.live.pop(index) for index in indices}
+        self.leases[lease] = {index: self._leave(index) for index in indices}
         self._count(sample_calls=1, samples_returned=len(indices))
         uses = [self.uses.get(index, 0) + 1 for index in indices]
         last = self.state == "draining" and not self.live and not others and set(uses) == {self.consume}
@@ -180,15 +280,15 @@ class Model:
         """Whether the lease was still open."""
         self.request(lane)
         lent = self.leases.pop(lease, None)
+        back = {}
         for index, value in (lent or {}).items():
             self.uses[index] = self.uses.get(index, 0) + 1
-            self.live[index] = value
             if self.uses[index] == self.consume:
                 self._count(consumed=1)
-                self._part([index])
-            elif index <= self.passed:
-                self._count(evicted=1)
-                self._part([index])
+                self._drop(index, value)
+            else:
+                back[index] = value
+        self._return(back)
         self._count(late=lent is None)
         self._end()
         return lent is not None
@@ -207,7 +307,7 @@ class Model:
 
     def remove(self, lane, indices):
         self.request(lane)
-        found = [index for index in dict.fromkeys(indices) if index in self.live]
+        found = [index for index in dict.fromkeys(indices) if index in self.present]
         self._count(removed=len(found))
         self._part(found)
         self._end()
@@ -215,9 +315,12 @@ class Model:
 
     def empty(self, lane, reset):
         self.request(lane)
-        self._count(removed=len(self.live) + len(self.leased))
-        for gone in (self.live, self.uses, self.parting, self.leases):
+        self._count(removed=len(self.present) + len(self.leased))
+        for gone in (self.live, self.hidden, self.priorities, self.uses, self.parting, self.leases):
             gone.clear()
+        if self.bins:
+            self.bins.seats.clear()
+        self.set = None
         for draw in self.draws.values():
             draw.held = False
         if reset:
@@ -261,27 +364,56 @@ class Model:
     def _part(self, indices):
         """Out of the live ones; the bytes stay where somebody was given the index."""
         for index in indices:
-            value = self.live.pop(index)
-            if self._held(index):
-                self.parting[index] = value
-            self.uses.pop(index, None)
+            self._drop(index, self._leave(index))
+
+    def _drop(self, index, value):
+        if self._held(index):
+            self.parting[index] = value
+        else:
+            self.priorities.pop(index, None)
+        self.uses.pop(index, None)
+
+    def _enter(self, index, value):
+        """May be drawn from now on, if its priority is not 0."""
+        if self.bins and self.priorities[index] == 0:
+            self.hidden[index] = value
+            return
+        self.live[index] = value
+        if self.bins:
+            self.bins.sit(index, self.priorities[index])
+
+    def _leave(self, index):
+        if index in self.hidden:
+            return self.hidden.pop(index)
+        if self.bins:
+            self.bins.stand_up(index, self.priorities[index])
+        return self.live.pop(index)
+
+    def _return(self, back):
+        """What comes back to the buffer: to its place, or evicted where eviction has passed it."""
+        for index, value in back.items():
+            if index > self.passed:
+                self._enter(index, value)
+            else:
+                self._count(evicted=1)
+                self._drop(index, value)
+
+    def _set_largest(self, given):
+        self.set = max([self.set, *given]) if self.set is not None else max(given, default=None)
 
     def _let_go(self, draw):
         for index, _ in draw.records if draw.held else ():
             if not self._held(index) and index in self.parting:
                 del self.parting[index]
                 self.uses.pop(index, None)
+                self.priorities.pop(index, None)
 
     def _give_back(self, lease):
         lent = self.leases.pop(lease, None)
         if lent is None:
             return False
         self._count(sample_calls=-1, samples_returned=-len(lent))
-        for index, value in lent.items():
-            self.live[index] = value
-            if index <= self.passed:
-                self._count(evicted=1)
-                self._part([index])
+        self._return(lent)
         return True
 
     def _go_back(self, draw):
@@ -302,15 +434,15 @@ class Model:
             value = self.parting[index]
             self._count(consumed=-1)
             if index > self.passed:
-                self.live[index] = value
                 del self.parting[index]
+                self._enter(index, value)
             else:
                 self._count(evicted=1)
         if self.state == "shut" and self.drained and back:
             self.state, self.drained = "draining", False
 
     def _make_room(self):
-        oldest = sorted(self.live)[: max(0, len(self.live) + len(self.leased) - self.capacity)]
+        oldest = sorted(self.present)[: max(0, len(self.present) + len(self.leased) - self.capacity)]
         if oldest:
             self.passed = max(self.passed, oldest[-1])
         self._count(evicted=len(oldest))

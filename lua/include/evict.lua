@@ -5,7 +5,8 @@
 local function evict(n)
   if n <= 0 then return end
   bump('evicted', n)
-  if not settings.consume and redis.call('EXISTS', holes) == 0 and redis.call('EXISTS', held) == 0 then
+  local plain = not (settings.consume or weight.is_used())
+  if plain and redis.call('EXISTS', holes) == 0 and redis.call('EXISTS', held) == 0 then
     local first = index_at(place(count('first')) + n)
     bump('sampleable_size', -n)
     set_count('first', first)
@@ -14,11 +15,12 @@ local function evict(n)
   end
   local indices = live_end(n, 1)
   local first = tonumber(indices[n]) + 1
-  if settings.consume then unlive(indices) else bump('sampleable_size', -n) end
+  count_out(indices)
+  if settings.consume then call_many('ZREM', order, indices) end
   advance_first(math.max(first, count('first')))
   drop(indices)
 end
 
 local function make_room()
-  evict(count('sampleable_size') + count('leased') - settings.capacity)
+  evict(present() + count('leased') - settings.capacity)
 end

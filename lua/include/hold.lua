@@ -16,6 +16,7 @@ end
 -- A record's bytes and its uses go together.
 local function forget(indices)
   if settings.consume and settings.consume > 1 then bump('used', -call_many('HDEL', uses, indices)) end
+  if weight.is_used() then priority.forget(indices) end
   bump('storage_size', -delete_stored(indices))
 end
 

@@ -7,16 +7,17 @@ local LEASES = 1000 -- leases that one script reclaims
 -- Puts indices of a buffer that consumes back into the live set, each in its place. Those that eviction has passed count
 -- as evicted instead: they are given back, since their bytes are to go.
 local function enlive(indices)
-  local members, passed = {}, {}
+  local members, back, passed = {}, {}, {}
   for _, index in ipairs(indices) do
     if tonumber(index) < count('first') then
       passed[#passed + 1] = index
     else
       members[#members + 1], members[#members + 2] = index, index
+      back[#back + 1] = index
     end
   end
   call_many('ZADD', order, members)
-  bump('sampleable_size', #members / 2)
+  count_in(back)
   bump('evicted', #passed)
   return passed
 end

@@ -46,7 +46,7 @@ local function live_of(ranks)
   local plain = not settings.consume and redis.call('EXISTS', holes) == 0
   if not plain and not settings.consume then
     local last, wanted = place(count('last')), sorted(ranks)
-    resolve(found, wanted, 1, #wanted, first, last, 0, last - first + 1 - count('sampleable_size'))
+    resolve(found, wanted, 1, #wanted, first, last, 0, last - first + 1 - present())
   end
   for i, r in ipairs(ranks) do
     out[i] = plain and int(index_at(first + r)) or found[r] or redis.call('ZRANGE', order, r, r)[1]
@@ -70,12 +70,12 @@ local function live_end(n, step)
   if settings.consume then
     return redis.call(step > 0 and 'ZRANGE' or 'ZREVRANGE', order, 0, n - 1)
   end
-  local ranks, start = {}, step > 0 and 0 or count('sampleable_size') - 1
+  local ranks, start = {}, step > 0 and 0 or present() - 1
   for i = 0, n - 1 do ranks[i + 1] = start + i * step end
   return live_of(ranks)
 end
 
-local function is_live(index)
+local function is_present(index)
   if settings.consume then return redis.call('ZSCORE', order, index) ~= false end
   local number = tonumber(index)
   return number >= count('first') and number <= count('last') and not is_skipped(number)
@@ -87,14 +87,13 @@ end
 local function advance_first(first)
   set_count('first', index_at(place(first - 1) + 1))
   if settings.consume or redis.call('EXISTS', holes) == 0 then return end
-  set_count('first', count('sampleable_size') > 0 and tonumber(live_at(0)) or count('last') + 1)
+  set_count('first', present() > 0 and tonumber(live_at(0)) or count('last') + 1)
   local stale = redis.call('ZCOUNT', holes, '-inf', '(' .. int(count('first')))
   if stale > 0 then redis.call('ZREMRANGEBYRANK', holes, 0, math.min(stale, 10000) - 1) end
 end
 
--- Takes live indices out of the live set. Their bytes are another matter: see hold.lua.
-local function unlive(indices)
-  bump('sampleable_size', -#indices)
+-- `order`, or the range, holds these no more.
+local function take_out(indices)
   if settings.consume then
     call_many('ZREM', order, indices)
     return
@@ -103,4 +102,10 @@ local function unlive(indices)
   for i, index in ipairs(indices) do members[2 * i - 1], members[2 * i] = index, index end
   call_many('ZADD', holes, members)
   advance_first(count('first'))
+end
+
+-- Takes live and hidden indices out. Their bytes are another matter: see hold.lua.
+local function unlive(indices)
+  count_out(indices)
+  take_out(indices)
 end

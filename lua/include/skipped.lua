@@ -61,6 +61,6 @@ local function skip_to(high)
   for i, r in ipairs(ranges) do words[i] = int(r.low) .. ':' .. int(r.high) end
   redis.call('HSET', config, 'skipped', table.concat(words, ' '))
   set_count('last', high)
-  if not settings.consume and count('sampleable_size') == 0 then set_count('first', high + 1) end
+  if not settings.consume and count('sampleable_size') + count('hidden') == 0 then set_count('first', high + 1) end
   read_ranges(table.concat(words, ' '))
 end

@@ -1,5 +1,6 @@
 -- sound: what no script has left behind like that: values that somebody wrote by hand, keys that somebody deleted.
 -- @include skipped
+-- @include given
 local NUMBERS = {'capacity', 'shutdowns', 'record_bytes'}
 local MOST, STEP = 9007199254740992, 20000 -- 2^53; records of one write, which may be there before room was made for them
 
@@ -22,7 +23,8 @@ local function unsound()
   if not settings.consume and settings.consume_after_n_samples ~= 'None' then
     return {'DAMAGED', '-', config, 'has no number as consume_after_n_samples', 'a whole one, or None'}
   end
-  if count('first') > count('last') + 1 or count('sampleable_size') + count('leased') > settings.capacity + STEP then
+  local inside = count('sampleable_size') + count('hidden') + count('leased')
+  if count('first') > count('last') + 1 or inside > settings.capacity + STEP then
     return {'DAMAGED', '-', counters, 'has impossible sizes', 'what fits the stream'}
   end
   if settings.skipped and not read_ranges(settings.skipped) then
@@ -31,18 +33,32 @@ local function unsound()
   return nil
 end
 
+local function incomplete_priorities()
+  local live = count('sampleable_size')
+  local n = redis.call('HLEN', priorities)
+  if n ~= count('storage_size') then return wrong_size(priorities, n, count('storage_size')) end
+  n = weight.in_bins() and redis.call('HLEN', places) or live
+  if n ~= live then return wrong_size(places, n, live) end
+  n = weight.in_bins() and bin.count() or live
+  if n ~= live then return wrong_size(buckets, n, live) end
+  n = weight.is_ranked() and redis.call('ZCARD', ranked) or live
+  return n ~= live and wrong_size(ranked, n, live) or nil
+end
+
 -- Side keys whose loss nothing makes good, by what the counters say of them. The others hold calls that are under way, and
 -- come again with those. One to four looks, whatever the size.
 local function incomplete()
-  local live = count('sampleable_size')
+  local there = count('sampleable_size') + count('hidden')
   if settings.consume then
     local n = redis.call('ZCARD', order)
-    if n ~= live then return wrong_size(order, n, live) end
+    if n ~= there then return wrong_size(order, n, there) end
   else
-    local first, gaps = count('first'), place(count('last')) - place(count('first')) + 1 - live
+    local first, gaps = count('first'), place(count('last')) - place(count('first')) + 1 - there
     local n = gaps ~= 0 and redis.call('ZCOUNT', holes, int(first), '+inf') or 0
     if n ~= gaps then return wrong_size(holes, n, gaps) end
   end
+  local wrong = weight.is_used() and incomplete_priorities()
+  if wrong then return wrong end
   local n = redis.call('SCARD', parting)
   if n ~= count('parting') then return wrong_size(parting, n, count('parting')) end
   if count('leased') > 0 and redis.call('EXISTS', leases, leased) < 2 then

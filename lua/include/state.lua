@@ -1,5 +1,6 @@
 -- state: the buffer's settings and counters, read once at the start of a script; what changes is written by `commit`.
 -- @include sound
+-- @include sizes
 
 -- A total stays at its last value: a script that is refused here has done half its work. (A write looks beforehand.)
 local function add_to(name, n)
@@ -20,6 +21,7 @@ local function commit()
   end
   if #set > 0 then redis.call('HSET', counters, unpack(set)) end
   deltas = {}
+  priority.write()
 end
 
 -- Microseconds of server time that never go back and never stand still, whatever happens to the server's clock.
@@ -35,17 +37,19 @@ local function now()
   return time
 end
 
--- The n indices behind the last one are stored, live, and written.
-local function append(n)
-  if settings.consume then
-    local members = {}
+-- The n indices behind the last one are stored and written. `given`: their priorities as text, one for all, or empty.
+local function append(n, given)
+  local members, new, each = {}, {}, nil
+  if settings.consume or weight.is_used() then
     for i = 1, n do
-      members[2 * i] = int(count('last') + i)
-      members[2 * i - 1] = members[2 * i]
+      new[i] = int(count('last') + i)
+      members[2 * i - 1], members[2 * i] = new[i], new[i]
     end
-    call_many('ZADD', order, members)
   end
-  for _, name in ipairs({'last', 'sampleable_size', 'storage_size', 'write_count', 'records_total'}) do bump(name, n) end
+  if settings.consume then call_many('ZADD', order, members) end
+  if weight.is_used() then each = priority.spread(given, n) end
+  if each then count_in(new, each) else bump('sampleable_size', n) end
+  for _, name in ipairs({'last', 'storage_size', 'write_count', 'records_total'}) do bump(name, n) end
 end
 
 -- A gate whose closing script was lost leaves the stream under `inbox`, with records that are not counted yet. The next
@@ -53,7 +57,7 @@ end
 local function mend()
   redis.call('RENAME', inbox, records)
   local newest = redis.call('XREVRANGE', records, '+', '(0-' .. int(count('last')), 'COUNT', 1)[1]
-  if newest then append(tonumber(newest[1]:sub(3)) - count('last')) end
+  if newest then append(tonumber(newest[1]:sub(3)) - count('last'), '') end
   commit()
 end
 

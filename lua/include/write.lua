@@ -16,10 +16,7 @@ local function leave_gap(index)
   for x = count('last') + 1, index do gap[#gap + 1] = int(x) end
   if #gap == 0 then return gap end
   set_count('last', index)
-  if not settings.consume then
-    bump('sampleable_size', #gap)
-    unlive(gap)
-  end
+  if not settings.consume then take_out(gap) end
   return gap
 end
 
@@ -64,8 +61,8 @@ local function describe(schema_hash, schema, record_bytes)
 end
 
 -- Counts the n newest entries of `records`, and makes room for them. Who writes is a writer.
-local function written(n, bytes, time)
-  append(n)
+local function written(n, bytes, time, given)
+  append(n, given)
   set_count('last_write', time)
   redis.call('ZADD', writers, int(time), lane)
   bump('bytes_total', bytes)

@@ -13,8 +13,6 @@ from redis_replay._bench.workloads import ONE_SIZE, WORKLOADS, Figures, Options
 
 __all__ = ["Options", "run"]
 
-_NOT_OFFERED = {"prioritized": "there is no prioritized sampler yet"}
-
 
 def run(options: Options, write: Callable[[str], object] = print) -> int:
     """Write an object for each figure, also to the options' file; exit code 1 if a workload failed.
@@ -35,14 +33,12 @@ def run(options: Options, write: Callable[[str], object] = print) -> int:
 
 
 def _plan(options: Options) -> Iterator[tuple[str, int]]:
-    known = [*WORKLOADS, *_NOT_OFFERED]
-    wanted = known if options.workload == "all" else options.workload.split(",")
-    unknown = [name for name in wanted if name not in known]
+    wanted = list(WORKLOADS) if options.workload == "all" else options.workload.split(",")
+    unknown = [name for name in wanted if name not in WORKLOADS]
     if unknown:
-        raise ValueError(f"there is no workload {unknown[0]!r}; there are {', '.join(known)}")
+        raise ValueError(f"there is no workload {unknown[0]!r}; there are {', '.join(WORKLOADS)}")
     for workload in wanted:
-        only_first = workload in ONE_SIZE or workload in _NOT_OFFERED
-        for size in options.sizes[:1] if only_first else options.sizes:
+        for size in options.sizes[:1] if workload in ONE_SIZE else options.sizes:
             yield workload, size
 
 
@@ -66,8 +62,6 @@ def _row(options: Options, workload: str, size: int) -> dict[str, Any]:
 
 
 def _figures(options: Options, workload: str, size: int) -> Figures:
-    if workload in _NOT_OFFERED:
-        return Figures(extra={"not_offered": _NOT_OFFERED[workload]})
     try:
         return WORKLOADS[workload](options, size)
     except Exception as error:  # noqa: BLE001 - the other workloads still give theirs

@@ -13,7 +13,7 @@ import redis
 from redis_replay import ReplayBuffer
 from redis_replay._bench.frame import Step
 from redis_replay.embedded import EmbeddedServer
-from redis_replay.samplers import Fifo
+from redis_replay.samplers import Fifo, Sampler
 
 BATCH = 256
 _POOL = 8  # different batches, in turn
@@ -68,11 +68,11 @@ def served(url: str | None) -> Iterator[str]:
 
 
 @contextmanager
-def uniform(url: str | None, size: int, reward: bool, capacity: int) -> Iterator[Target]:
-    """An empty buffer whose draws remove nothing; deleted at the end."""
+def uniform(url: str | None, size: int, reward: bool, capacity: int, sampler: Sampler | None = None) -> Iterator[Target]:
+    """An empty buffer whose draws remove nothing; deleted at the end. `sampler`: another than Uniform."""
     with served(url) as where:
         target = Target(where, f"bench-{secrets.token_hex(4)}", size, reward)
-        with ReplayBuffer(where, target.name, capacity=capacity) as buffer:
+        with ReplayBuffer(where, target.name, capacity=capacity, sampler=sampler) as buffer:
             yield target
             buffer.delete()
 
@@ -104,6 +104,18 @@ def reader(target: Target) -> Step:
     """Draws a batch, evenly, and has it as arrays."""
     buffer = target.attach()
     return lambda: len(buffer.sample()["obs"])
+
+
+def prioritizer(target: Target) -> Step:
+    """Draws a batch by priority, and gives each of its records a new one."""
+    buffer, rng = target.attach(), np.random.default_rng()
+
+    def step() -> int:
+        _, info = buffer.sample(return_info=True)
+        buffer.update_priority(info.index, rng.random(BATCH))
+        return BATCH
+
+    return step
 
 
 def fill(target: Target, records: int) -> None:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,10 @@ from redis_replay._bench import target as on
 from redis_replay._bench.frame import SPAWN, Measured, WorkerError, measure, quantiles
 from redis_replay._bench.target import BATCH, Target, full_size, reader, writer
 from redis_replay._crew import Crew
+from redis_replay.samplers import Prioritized
 
 _GROWTH_SIZE = 100
+_PRIORITIZED = 1_000_000  # records
 _DROPPED = 0.1  # of the waits, the first ones: connections, schema, caches
 
 
@@ -93,6 +95,17 @@ def workers(options: Options, size: int) -> Figures:
     return Figures(extra["sample_4"], *last, extra)
 
 
+def prioritized(options: Options, size: int) -> Figures:
+    """One process draws by priority from a full buffer, and updates what it drew."""
+    records = options.capacity or _PRIORITIZED
+    with on.uniform(options.url, size, options.reward, records, Prioritized(alpha=0.6, beta=0.4)) as target:
+        base = target.bytes_used()
+        on.fill(target, records)
+        each = round((target.bytes_used() - base) / records)
+        figures = _one(measure([(on.prioritizer, (target,))], options.seconds, options.rounds))
+    return replace(figures, extra=figures.extra | {"stored_items": records, "bytes_per_item": each})
+
+
 def memory(options: Options, size: int) -> Figures:
     """The server's bytes with a full buffer less those before, per record."""
     records = -(-_capacity(options, size) // BATCH) * BATCH
@@ -152,5 +165,7 @@ def growth(options: Options, _size: int) -> Figures:
 
 
 Workload = Callable[[Options, int], Figures]
-WORKLOADS: dict[str, Workload] = {one.__name__: one for one in (insert, sample, both, workers, memory, wake, growth)}
-ONE_SIZE = ("wake", "growth")  # the first of --sizes only, or a size of its own
+WORKLOADS: dict[str, Workload] = {
+    one.__name__: one for one in (insert, sample, both, prioritized, workers, memory, wake, growth)
+}
+ONE_SIZE = ("prioritized", "wake", "growth")  # the first of --sizes only, or a size of its own

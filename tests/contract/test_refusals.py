@@ -11,7 +11,9 @@ from redis_replay.samplers import Fifo
 from tests._contract import LARGE, SMALL, Records, about, nothing_changes
 
 ANSWERS = {"OK", "OPEN", "READY", "REWOUND"}
-NUMBERED = ("add", "gate", "sample", "ack", "release", "remove", "empty", "shutdown", "reopen", "wait", "settle", "resolve")
+NUMBERED = (
+    "add", "gate", "sample", "ack", "release", "remove", "update", "empty", "shutdown", "reopen", "wait", "settle", "resolve",
+)  # fmt: skip
 KNOWING = ("get", "page", "stats", "renew", "greet", "doctor")
 PLAIN = ("get", "page", "stats", "doctor", "audit", "renew", "greet", "delete")
 
@@ -32,6 +34,7 @@ def numbered(raw, verb, width=SMALL, **kwargs):
         return getattr(raw, verb)(kwargs.pop("need", 2), **kwargs)
     arguments = {verb: {"lease": ["nobody.1"]} for verb in ("ack", "release")}
     arguments |= {"remove": {"index": [1, 2]}, "empty": {"reset": 1}, "shutdown": {"drain": 0}, "settle": {"forget": 0}}
+    arguments["update"] = {"pair": ["1", "2.5"]}
     return raw(verb, **arguments.get(verb, {}), **kwargs)
 
 

@@ -23,7 +23,7 @@ QUICK = [
     "--growth",
     "300,600",
 ]
-RATES = ["insert", "sample", "both", "workers"]
+RATES = ["insert", "sample", "both", "prioritized", "workers"]
 EXTRA = {
     "insert": {"rounds_items_per_s"},
     "sample": {"rounds_items_per_s"},
@@ -33,7 +33,7 @@ EXTRA = {
     "wake": {"p50_p99_ms", "waits"},
     "growth": {"insert_300_p50_p99_ms", "sample_300_p50_p99_ms", "insert_600_p50_p99_ms", "sample_600_p50_p99_ms",
                "insert_ratio", "sample_ratio"},
-    "prioritized": {"not_offered"},
+    "prioritized": {"rounds_items_per_s", "stored_items", "bytes_per_item"},
 }  # fmt: skip
 
 

@@ -22,29 +22,51 @@ def write(tmp_path):
     return files
 
 
-def test_an_include_stands_where_its_line_was(write):
-    root = write(verb="local a = 1\n-- @include piece\nreturn f(a)\n", piece="local function f(x) return x end\n")
-    assert _lua.join(root, "verb").text == "local a = 1\nlocal function f(x) return x end\nreturn f(a)\n"
+def test_an_include_stands_before_its_user(write):
+    root = write(verb="-- @include piece\nlocal a = 1\nreturn f(a)\n", piece="local function f(x) return x end\n")
+    assert _lua.join(root, "verb").text == "local f\ndo\nfunction f(x) return x end\nend\nlocal a = 1\nreturn f(a)\n"
+
+
+def test_an_include_below_code_is_refused(write):
+    root = write(verb="local a = 1\n-- @include piece\nreturn a\n", piece="local b = 1\n")
+    with pytest.raises(ScriptSourceError, match=r"^verb\.lua:2: include piece above all code$"):
+        _lua.join(root, "verb")
 
 
 def test_an_include_may_include_others(write):
     root = write(verb="-- @include a\nreturn a()\n", a="-- @include b\nlocal a = b\n", b="local b = 1\n")
-    assert _lua.join(root, "verb").text == "local b = 1\nlocal a = b\nreturn a()\n"
+    assert _lua.join(root, "verb").text == "local b\ndo\nb = 1\nend\nlocal a\ndo\na = b\nend\nreturn a()\n"
+
+
+def test_what_no_other_file_uses_stays_in_its_piece(write):
+    piece = "local a, b = 1, 2\nlocal c = {\n  a}\nlocal function d() return c end\nlocal function e() return a, b, d end\n"
+    scoped = _lua.join(write(verb="-- @include piece\nreturn b + e\n", piece=piece), "verb").text
+    assert scoped == (
+        "local b, e\ndo\nlocal a a, b = 1, 2\nlocal c c = {\n  a}\nlocal d function d() return c end\n"
+        "function e() return a, b, d end\nend\nreturn b + e\n"
+    )
+
+
+def test_a_script_may_have_more_than_200_locals_in_its_pieces(write, server):
+    pieces = {f"p{i}": "".join(f"local x{i}_{k} = {k}\n" for k in range(90)) + f"local y{i} = x{i}_7\n" for i in range(4)}
+    root = write(verb="".join(f"-- @include {name}\n" for name in pieces) + "return y0 + y1 + y2 + y3\n", **pieces)
+    assert server.client().eval(_lua.join(root, "verb").text, 0) == 28
 
 
 def test_a_piece_that_two_need_appears_once_before_its_first_user(write):
     root = write(
-        verb="-- @include a\n-- @include b\nreturn 1\n",
+        verb="-- @include a\n-- @include b\nreturn a + b\n",
         a="-- @include shared\nlocal a = shared\n",
         b="-- @include shared\nlocal b = shared\n",
         shared="local shared = 1\n",
     )
-    assert _lua.join(root, "verb").text == "local shared = 1\nlocal a = shared\nlocal b = shared\nreturn 1\n"
+    blocks = [f"local {name}\ndo\n{name} = {value}\nend\n" for name, value in (("shared", 1), ("a", "shared"), ("b", "shared"))]
+    assert _lua.join(root, "verb").text == "".join(blocks) + "return a + b\n"
 
 
 def test_a_piece_named_after_a_piece_that_needed_it_appears_once(write):
-    root = write(verb="-- @include a\n-- @include b\n", a="-- @include b\nlocal a = b\n", b="local b = 1\n")
-    assert _lua.join(root, "verb").text == "local b = 1\nlocal a = b\n"
+    root = write(verb="-- @include a\n-- @include b\nreturn a\n", a="-- @include b\nlocal a = b\n", b="local b = 1\n")
+    assert _lua.join(root, "verb").text == "local b\ndo\nb = 1\nend\nlocal a\ndo\na = b\nend\nreturn a\n"
 
 
 def test_equal_lines_of_one_file_all_stay(write):
@@ -70,7 +92,7 @@ def test_the_same_include_twice_in_a_file_is_refused(write):
 
 
 def test_a_missing_include_is_refused(write):
-    root = write(verb="-- @include a\n", a="local x\n-- @include nowhere\n")
+    root = write(verb="-- @include a\n", a="-- x\n-- @include nowhere\n")
     with pytest.raises(ScriptSourceError, match=r"^include/a\.lua:2: there is no file include/nowhere\.lua$"):
         _lua.join(root, "verb")
 
@@ -81,7 +103,7 @@ def test_a_missing_verb_is_refused(write):
 
 
 def test_a_circle_of_includes_is_refused(write):
-    root = write(verb="-- @include a\n", a="-- @include b\n", b="local x\n-- @include a\n")
+    root = write(verb="-- @include a\n", a="-- @include b\n", b="-- x\n-- @include a\n")
     circle = r"verb\.lua -> include/a\.lua -> include/b\.lua -> include/a\.lua"
     with pytest.raises(ScriptSourceError, match=rf"^include/b\.lua:2: circle of includes: {circle}$"):
         _lua.join(root, "verb")

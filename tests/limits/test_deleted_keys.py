@@ -6,7 +6,7 @@ import pytest
 from redis_replay import AsyncReplayBuffer, ReplayBuffer
 from redis_replay._keys import NAMES
 from redis_replay.exceptions import BufferDamagedError, BufferGoneError
-from redis_replay.samplers import Fifo
+from redis_replay.samplers import Fifo, Prioritized
 from tests._contract import LARGE, SMALL, Records, refused
 
 LOST = (
@@ -21,6 +21,10 @@ LOST = (
     "holds",
     "leases",
     "leased",
+    "priorities",
+    "places",
+    "buckets",
+    "ranked",
 )  # what nothing makes good
 RENEWED = ("lanes", "requests", "writers", "waiters", "waiting")  # of calls under way
 NEVER_THERE = ("inbox", "none", "events")  # while no call runs
@@ -50,13 +54,15 @@ def test_every_key_is_in_one_of_the_lists():
 
 def prepare(server, name, what):
     """A buffer that has the key `what`, its name's handle, and the lane of a second handle that holds a batch."""
-    options = {} if what == "holes" else {"consume_after_n_samples": 2 if what == "uses" else 1}
-    buffer = ReplayBuffer(server.target(), name, capacity=100, sampler=Fifo(), **options)
+    weighed = what in ("priorities", "places", "buckets", "ranked")
+    options = {} if what == "holes" or weighed else {"consume_after_n_samples": 2 if what == "uses" else 1}
+    sampler = Prioritized(alpha=1.0, beta=1.0, normalize="buffer") if weighed else Fifo()
+    buffer = ReplayBuffer(server.target(), name, capacity=100, sampler=sampler, **options)
     buffer.extend(SMALL_RECORDS.many(0, 9))
     reader = ReplayBuffer(server.target(), name)
     if what == "holes":
         buffer.remove([2, 4])
-    else:
+    elif not weighed:
         reader.sample(2, lease=1000.0 if what in ("leases", "leased") else None)
     return buffer, reader
 

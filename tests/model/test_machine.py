@@ -7,16 +7,17 @@ import contextlib
 import itertools
 from functools import partial
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
-from redis_replay import LeasesEnded, ReplayBuffer
+from redis_replay import LeasesEnded, ReplayBuffer, Updated
 from redis_replay.exceptions import BufferFullError, BufferShutDownError, NotReadyError, RecordNotFoundError
-from redis_replay.samplers import Fifo, Lifo, Uniform
+from redis_replay.samplers import Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Uniform
 from tests._contract import RawLane
-from tests._model import Model, RefusedError
+from tests._model import Bins, Model, RefusedError
 
 NAMES = itertools.count()
 HANDLES = st.sampled_from("ab")
@@ -24,6 +25,8 @@ LANES = st.sampled_from(("lost_1", "lost_2"))
 SIZES = st.sampled_from((0, 8, 5000))  # of a record's bytes: both ways of writing, in one buffer
 LEAST = st.sampled_from((1, 1, 1, 2, 4))  # most draws find enough
 SEEDS = st.tuples(*[st.integers(1, 4294944442)] * 6)
+PRIORITIES = st.sampled_from((0.0, 1e-6, 0.3, 0.7, 1.0, 1.5, 40.0, 1e9))
+BY_PRIORITY = Prioritized(alpha=0.6, beta=0.4), Prioritized(alpha=1.0, beta=0.4, eps=0.0, replacement=False, normalize="buffer")
 OUT = st.sampled_from((*["remove"] * 6, "empty", "empty and reset"))
 
 WHY = {
@@ -44,7 +47,7 @@ class Machine(RuleBasedStateMachine):
 
     @initialize(
         capacity=st.integers(1, 7),
-        sampler=st.sampled_from([Uniform(), Uniform(replacement=False), Fifo(), Lifo()]),
+        sampler=st.sampled_from([Uniform(), Uniform(replacement=False), Fifo(), Lifo(), MaxHeap(), MinHeap(), *BY_PRIORITY]),
         consume=st.sampled_from([None, 1, 1, 2, 2, 3]),
         sizes=st.lists(SIZES, min_size=1, max_size=10),
     )
@@ -56,9 +59,11 @@ class Machine(RuleBasedStateMachine):
         self.client = self.server.client()
         self.lanes = {lane: RawLane(self.client, name, lane).register() for lane in ("lost_1", "lost_2")}
         self.model = Model(capacity, repr(sampler), consume)
+        if sampler in BY_PRIORITY:
+            self.model.bins = Bins(sampler.alpha, sampler.eps)
         self.value = 0  # of the next record
         self.own = {}  # handle -> the lease of its last draw
-        self.write("a", sizes)
+        self.write("a", sizes, None)
 
     def teardown(self):
         if hasattr(self, "handles"):
@@ -82,14 +87,22 @@ class Machine(RuleBasedStateMachine):
         stored = self.client.hget(self.lanes["lost_1"].keys.key("config"), "record_bytes")
         self.model.fetches = int(stored) > 4096
 
-    @rule(who=HANDLES, sizes=st.lists(SIZES, min_size=1, max_size=10))
-    def write(self, who, sizes):
+    @rule(
+        who=HANDLES, sizes=st.lists(SIZES, min_size=1, max_size=10),
+        priority=st.none() | st.lists(PRIORITIES, min_size=10, max_size=10),
+    )  # fmt: skip
+    def write(self, who, sizes, priority):
         values = list(range(self.value, self.value + len(sizes)))
         self.value += len(sizes)
         batch = [{"i": value, "b": bytes([value % 256]) * size} for value, size in zip(values, sizes, strict=True)]
         handle = self.handles[who]
-        write = (lambda: [handle.add(batch[0])]) if len(batch) == 1 else (lambda: handle.extend(batch).tolist())
-        ours, theirs = self.both(lambda: self.model.extend(who, values), write)
+        given = priority[: len(sizes)] if priority and self.model.weighs else None
+        one = given and given[0]
+        write = partial(handle.extend, batch, priority=given)
+        if len(batch) == 1:
+            write = lambda: np.array([handle.add(batch[0], priority=one)])  # noqa: E731
+        ours, theirs = self.both(lambda: self.model.extend(who, values, given), write)
+        theirs = theirs if theirs is None else theirs.tolist()
         assert ours == theirs
 
     @precondition(has_records)
@@ -111,10 +124,12 @@ class Machine(RuleBasedStateMachine):
         assert len(indices) == ours
         assert set(indices) <= set(self.model.live)
         assert not self.model.distinct or len(set(indices)) == len(indices)
-        if not self.model.sampler.startswith("Uniform"):
+        if self.model.heap or self.model.sampler in ("Fifo()", "Lifo()"):
             assert indices == self.model.choose(ours, None)
         assert [int(i) for i in batch["i"]] == [self.model.live[index] for index in indices]
         assert (info.lease is not None) == (lease is not None)
+        if self.model.weighs:
+            assert info.priority.tolist() == [self.model.priorities[index] for index in indices]
         told, last = self.model.sample(who, indices, info.lease)
         self.own[who] = info.lease
         assert info.last == last
@@ -147,6 +162,16 @@ class Machine(RuleBasedStateMachine):
         if again and not (self.model.consume is None and not self.model.fetches):
             assert raw.sample(n, least, number=raw.number)[6:8] == reply[6:8]
 
+    @precondition(lambda self: self.model.weighs)
+    @rule(who=HANDLES, priority=st.lists(PRIORITIES, min_size=1, max_size=4), data=st.data())
+    def update(self, who, priority, data):
+        around = st.integers(max(1, self.model.last - 8), self.model.last + 2)
+        n = len(priority)
+        indices = data.draw(st.lists(around, min_size=n, max_size=n))
+        updated = self.handles[who].update_priority(indices, priority)
+        pairs = dict(zip(indices, priority, strict=True))
+        assert updated == Updated(*self.model.update(who, pairs))
+
     @precondition(lambda self: self.model.leases)
     @rule(who=HANDLES, acks=st.booleans(), late=st.booleans(), data=st.data())
     def end_a_lease(self, who, acks, late, data):
@@ -163,7 +188,7 @@ class Machine(RuleBasedStateMachine):
     def let_leases_run_out(self):
         """Without the clock going on so far that holds lapse, too."""
         leases = self.lanes["lost_1"].keys.key("leases")
-        self.client.zadd(leases, dict.fromkeys(self.client.zrange(leases, 0, -1), 0))
+        self.client.zadd(leases, {lease: i for i, lease in enumerate(self.client.zrange(leases, 0, -1))})  # in their order
         self.model.let_leases_run_out()
         self.handles["a"].stats()
 
@@ -186,8 +211,8 @@ class Machine(RuleBasedStateMachine):
             possible = self.model.state == "open" and enough
             possible = possible or (self.model.state == "draining" and (enough or not self.model.leases))
             assert self.handles[who].can_sample(n) is possible
-        elif index in self.model.live | self.model.leased:
-            assert self.handles[who].get(index)["i"] == (self.model.live | self.model.leased)[index]
+        elif index in self.model.present | self.model.leased:
+            assert self.handles[who].get(index)["i"] == (self.model.present | self.model.leased)[index]
         else:
             with pytest.raises(RecordNotFoundError):
                 self.handles[who].get(index)
@@ -232,7 +257,7 @@ class Machine(RuleBasedStateMachine):
     def contents_are_equal(self):
         with self.started():
             stored = [int(record["i"]) for record in self.handles["a"].records()]
-            assert stored == [value for _, value in sorted((self.model.live | self.model.leased).items())]
+            assert stored == [value for _, value in sorted((self.model.present | self.model.leased).items())]
 
     @invariant()
     def counters_are_equal(self):
@@ -245,9 +270,26 @@ class Machine(RuleBasedStateMachine):
         with self.started():
             stored = self.client.hgetall(self.lanes["lost_1"].keys.key("uses"))
             counted = (self.model.consume or 0) > 1
-            there = self.model.live | self.model.leased
+            there = self.model.present | self.model.leased
             ours = {i: n for i, n in self.model.uses.items() if counted and n and i in there}
             assert {int(i): int(n) for i, n in stored.items() if int(i) in there} == ours
+
+    @invariant()
+    def weights_are_equal(self):
+        with self.started():
+            if self.model.bins:
+                keys, bins = self.lanes["lost_1"].keys, self.model.bins
+                ours = {
+                    f"{k} {place}": [index, self.model.priorities[index]]
+                    for k, seats in bins.seats.items()
+                    for place, index in enumerate(seats)
+                }
+                stored = self.client.hgetall(keys.key("places"))
+                assert {k.decode(): list(map(float, v.split())) for k, v in stored.items()} == ours
+                for k, text in self.client.hgetall(keys.key("buckets")).items():
+                    n, total = text.split()
+                    parts = [bins.part(self.model.priorities[index])[1] for index in bins.seats[int(k)]]
+                    assert (int(n), float(total)) == (len(parts), pytest.approx(sum(parts), rel=1e-9))
 
     @invariant()
     def the_doctor_is_content(self):

@@ -248,7 +248,8 @@ ONLY_ASYNC = {"__aiter__", "__aenter__", "__aexit__"}
 def public(kind):
     """The names that a handle offers, those of its protocols included."""
     protocol = ONLY_SYNC | ONLY_ASYNC
-    return {name for name in vars(kind) if not name.startswith("_") or name in protocol}
+    names = {name for part in kind.__mro__[:-1] for name in vars(part)}
+    return {name for name in names if not name.startswith("_") or name in protocol}
 
 
 def test_both_handles_have_the_same_names():
@@ -261,7 +262,7 @@ NAMES = sorted(public(ReplayBuffer) - ONLY_SYNC)
 
 def function(kind, name):
     """The function behind a method, a classmethod or a property."""
-    member = vars(kind)[name]
+    member = inspect.getattr_static(kind, name)
     return member.fget if isinstance(member, property) else getattr(member, "__func__", member)
 
 
@@ -283,7 +284,7 @@ def test_both_handles_have_the_same_docstrings(name):
 def test_async_names_are_awaited(name):
     """On the async handle each method is a coroutine, save those that ask nobody."""
     asks_nobody = name in {"name", "capacity", "batch_size", "local_stats"}
-    member = vars(AsyncReplayBuffer)[name]
+    member = inspect.getattr_static(AsyncReplayBuffer, name)
     awaited = inspect.iscoroutinefunction(function(AsyncReplayBuffer, name)) or inspect.isasyncgenfunction(member)
     assert awaited or asks_nobody or isinstance(member, property)
 
@@ -303,6 +304,7 @@ def scenario():
         ("get", ([1, 2],), {}),
         ("get", (99,), {}),
         ("remove", ([2, 99],), {}),
+        ("update_priority", ([2, 99], 1.0), {}),
         ("ack", ("nobody.1",), {}),
         ("release", (["nobody.1"],), {}),
         ("ack", (1,), {}),
@@ -370,4 +372,4 @@ async def test_both_handles_do_the_same(server, name):
 def test_scenario_calls_every_name():
     """The scenario leaves out only what cannot be compared call by call."""
     called = {call for call, _, _ in scenario()}
-    assert set(NAMES) - called == {"attach", "batch_size", "capacity", "delete", "local_stats", "name", "records"}
+    assert set(NAMES) - called == {"attach", "batch_size", "beta", "capacity", "delete", "local_stats", "name", "records"}
