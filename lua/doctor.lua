@@ -27,7 +27,7 @@ fact('priorities', redis.call('HLEN', priorities))
 fact('places', redis.call('HLEN', places))
 fact('ranked', redis.call('ZCARD', ranked))
 local weighed = 0
-for _, text in ipairs(redis.call('HVALS', buckets)) do weighed = weighed + (text:match('^(%d+) ') or 0) end
+for _, text in ipairs(redis.call('HGETALL', buckets)) do weighed = weighed + (text:match('^(%d+) ') or 0) end
 fact('weighed', weighed)
 fact('skipped', redis.call('HGET', config, 'skipped') or '')
 fact('parting_size', redis.call('SCARD', parting))
