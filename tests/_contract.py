@@ -9,8 +9,8 @@ import pytest
 
 from redis_replay._keys import Keys
 from redis_replay._lua import header, load
+from tests._helpers import SOON
 
-SECONDS = 2.0  # within which a refusal must come
 AGE = {"seconds_since_write": 0}  # what goes on by itself in stats
 SMALL, LARGE = 2, 1500  # float32 values in a record's `x`: it goes through add.lua, or as a native XADD between the gates
 
@@ -41,7 +41,7 @@ def stored_numbers(buffer):
 
 
 @contextlib.contextmanager
-def refused(kind, seconds=SECONDS):
+def refused(kind, seconds=SOON):
     """`pytest.raises`, and it must come in time."""
     started = time.monotonic()
     with pytest.raises(kind) as caught:

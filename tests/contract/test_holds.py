@@ -333,7 +333,7 @@ def busy(real_server, client):
     def run():
         other = real_server.client()
         now = "redis.call('TIME') t = t[1] * 1000 + t[2] / 1000"
-        script = f"local t = {now} local e = t + 300 repeat t = {now} until t > e"
+        script = f"local t = {now} local e = t + 150 repeat t = {now} until t > e"
         threads.append(threading.Thread(target=lambda: other.eval(script, 0)))
         threads[-1].start()
         wait_until(lambda: is_busy(client), description="the server to be busy")

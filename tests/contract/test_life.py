@@ -19,7 +19,7 @@ from redis_replay.exceptions import (
 )
 from redis_replay.samplers import Fifo
 from tests._contract import contents, nothing_changes, numbers, refused, stored_numbers
-from tests._helpers import wait_until
+from tests._helpers import SOON, wait_until
 
 CONSUMES = pytest.mark.parametrize("consume", [None, 1, 2])
 DRAINS = pytest.mark.parametrize("drain", [True, False], ids=["drain", "at-once"])
@@ -309,7 +309,7 @@ def test_close_ends_a_wait_of_the_handle(server, make_buffer):
     thread.start()
     wait_until(lambda: buffer.stats()["waiters"] == 1, description="the waiter")
     buffer.close()
-    thread.join(2)
+    thread.join(SOON)
     assert errors == [BufferClosedError]
 
 

@@ -22,7 +22,7 @@ from redis_replay.exceptions import (
 )
 from redis_replay.samplers import Fifo, Lifo, Uniform
 from tests._contract import contents, nothing_changes, refused
-from tests._helpers import wait_until
+from tests._helpers import SOON, wait_until
 
 DIFFERENT = [
     ("capacity", {"capacity": 50}, "100", "50"),
@@ -150,7 +150,7 @@ def test_attach_waits_for_a_later_creator(server, make_buffer, client, name):
     thread.start()
     wait_until(lambda: client.pubsub_numsub(f"rr:{{{name}}}:events")[0][1], description="attach to listen")
     make_buffer(capacity=33)
-    thread.join(2)
+    thread.join(SOON)
     assert found == [33]
 
 

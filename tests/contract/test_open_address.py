@@ -8,7 +8,7 @@ import pytest
 from redis_replay import ReplayBuffer
 from redis_replay.exceptions import ArgumentError, ArgumentTypeError, ConnectionLostError, ServerRefusedError
 from tests._contract import contents, nothing_changes, refused
-from tests._helpers import wait_until
+from tests._helpers import SOON, wait_until
 
 BAD_URLS = [
     "http://localhost:6379/0",
@@ -173,5 +173,5 @@ def test_a_write_wakes_within_its_database(server, in_database, small):
     thread.start()
     wait_until(lambda: writer.stats()["waiters"] == 1, description="the waiter")
     writer.extend(small.many(0, 5))
-    thread.join(2)
+    thread.join(SOON)
     assert found == [True]

@@ -18,7 +18,7 @@ from redis_replay import ReplayBuffer
 from redis_replay.exceptions import BufferShutDownError, NotReadyError
 from redis_replay.samplers import Fifo
 from tests._contract import AGE, LARGE, SMALL, Records, nothing_changes, numbers, refused
-from tests._helpers import wait_until
+from tests._helpers import SOON, wait_until
 
 METHODS = pytest.mark.parametrize("method", ["fork", "spawn"])
 
@@ -139,7 +139,7 @@ def test_a_killed_writer_holds_no_lock(real_server, make_buffer, name, width):
     assert len(buffer.extend(Records(width).many(0, 50))) == 50
     buffer.empty()
     assert buffer.wait_until_sampleable(1, timeout=0.3) is False
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < SOON
     assert buffer.doctor().ok
 
 
@@ -194,7 +194,7 @@ def test_a_batch_is_full_or_keeps_waiting(server, make_buffer, small):
 def test_a_nan_timeout_is_refused(server, make_buffer, name, call):
     """D11: a ValueError at once, in place of a loop that never ends."""
     buffer, nan = make_buffer(), float("nan")
-    with refused(ValueError, 0.5) as caught:
+    with refused(ValueError) as caught:
         {
             "sample": lambda: buffer.sample(1, wait=True, timeout=nan),
             "sample-at-once": lambda: buffer.sample(1, timeout=nan),
@@ -257,7 +257,7 @@ def test_timeouts_end_waits_in_their_way(server, make_buffer):
         assert buffer.wait_until_sampleable(1, timeout=timeout) is False
         with refused(TimeoutError):
             buffer.sample(1, wait=True, timeout=timeout)
-        assert 2 * timeout <= time.monotonic() - started < 2 * timeout + 1
+        assert 2 * timeout <= time.monotonic() - started < 2 * timeout + SOON
     for bad, kind in ((-1, ValueError), (float("nan"), ValueError), (True, TypeError), ("1", TypeError)):
         with refused(kind):
             buffer.wait_until_sampleable(1, timeout=bad)

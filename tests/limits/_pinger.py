@@ -5,10 +5,14 @@ Time in which a process was ready to run and another one had the processor is th
 
 import subprocess
 import sys
-from typing import Self
+from collections.abc import Callable
+from typing import Self, TypeVar
 from urllib.parse import unquote, urlsplit
 
 EVERY_SECONDS = 0.01
+PROMISE = 0.25  # seconds in which others are answered, whatever a call does
+TRIES = 3
+T = TypeVar("T")
 _PROGRAM = """
 import socket, sys, time, select
 path, pid, every = sys.argv[1], sys.argv[2], float(sys.argv[3])
@@ -59,3 +63,18 @@ class Pinger:
         self._process.stdin.close()
         self._process.stdout.close()
         self._process.wait(5)
+
+
+def in_time(pinger: Pinger, call: Callable[[int], T]) -> T:
+    """Runs `call(attempt)` up to three times, until no ping took longer than promised. Gives what it gave.
+
+    Noise only adds, so the best of three counts.
+    """
+    worst = []
+    for attempt in range(TRIES):
+        pinger.slowest()
+        given = call(attempt)
+        worst.append(pinger.slowest())
+        if worst[-1] <= PROMISE:
+            return given
+    raise AssertionError(f"the slowest pings of {TRIES} tries, in seconds: {worst}")

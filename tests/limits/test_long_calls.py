@@ -1,7 +1,4 @@
-"""Long calls: cut into steps, or refused with the limit; and the server answers others in time meanwhile.
-
-The promise is 250 ms. Noise only adds, so a case that is slower is tried again, and the best of three counts.
-"""
+"""Long calls: cut into steps, or refused with the limit; and the server answers others in time meanwhile."""
 
 import numpy as np
 import pytest
@@ -9,10 +6,8 @@ import pytest
 from redis_replay.exceptions import ArgumentError
 from redis_replay.samplers import Fifo, Lifo, Uniform
 from tests._contract import SMALL, Records, numbers, refused
-from tests.limits._pinger import Pinger
+from tests.limits._pinger import TRIES, Pinger, in_time
 
-PROMISE = 0.25  # seconds
-TRIES = 3
 RECORDS = Records(SMALL)
 SIZES = [1, 1_000, 7_999, 8_000, 8_001, 20_000, pytest.param(200_000, marks=pytest.mark.slow)]
 KINDS = {
@@ -30,18 +25,6 @@ def pinger(real_server):
     """A client that pings all the time."""
     with Pinger(real_server.url, real_server.pid) as one:
         yield one
-
-
-def in_time(pinger, call):
-    """Runs `call(attempt)` up to three times, until no ping took longer than promised. Gives what it gave."""
-    worst = []
-    for attempt in range(TRIES):
-        pinger.slowest()
-        given = call(attempt)
-        worst.append(pinger.slowest())
-        if worst[-1] <= PROMISE:
-            return given
-    raise AssertionError(f"the slowest pings of {TRIES} tries, in seconds: {worst}")
 
 
 @pytest.mark.parametrize("n", SIZES)
