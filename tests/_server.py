@@ -19,6 +19,16 @@ from tests._rights import rights
 
 REAL = ("valkey", "redis")
 KINDS = ("fakeredis", *REAL)
+
+
+def turns(n: int = 0) -> list[tuple[str, str]]:
+    """A kind of handle and a server, each once, for what handles do by themselves: no handle asks which server it has.
+
+    An odd `n` gives the other two pairs.
+    """
+    return [("sync", REAL[n % 2]), ("async", REAL[1 - n % 2])]
+
+
 HOW = {
     "openssl": "install openssl, e.g. apt-get install openssl",
     "luacheck": "install luacheck, e.g. apt-get install lua-check",

@@ -23,12 +23,13 @@ from redis_replay.embedded import EmbeddedServer
 from redis_replay.exceptions import ConnectionLostError, OutcomeUnknownError
 from tests import _server
 from tests._proxy import now_and_then
+from tests._server import turns
 from tests._waiting import Running, open_handle, record, records, tags
 from tests.fault.test_connections import stored
 
 pytestmark = pytest.mark.fault
 QUEUE = {"sampler": samplers.Fifo(), "consume_after_n_samples": 1}
-KINDS = pytest.mark.parametrize("kind", ["sync", "async"])
+KINDS = pytest.mark.parametrize(("kind", "real_server"), turns(), indirect=["real_server"])
 
 
 @pytest.fixture

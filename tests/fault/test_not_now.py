@@ -13,14 +13,15 @@ from redis_replay import ReplayBuffer, _connection, _ops_admin, _ops_sample, _op
 from redis_replay.embedded import EmbeddedServer
 from redis_replay.exceptions import ConnectionLostError, ServerNotReadyError
 from tests import _server
-from tests._helpers import wait_until
+from tests._helpers import SOON, wait_until
 from tests._ports import Program, held_port, on_ports
 from tests._proxy import Proxy
+from tests._server import turns
 from tests._waiting import Running, blocked, open_handle, record, tags
 
 pytestmark = pytest.mark.fault
 QUEUE = {"sampler": samplers.Fifo(), "consume_after_n_samples": 1}
-SECONDS = 0.8  # of each state
+SECONDS = 0.4  # of each state
 
 
 @pytest.fixture(params=_server.REAL)
@@ -80,8 +81,10 @@ def unassigned(client):
     """A cluster in which the buffer's slot is nobody's."""
     slot = client.execute_command("CLUSTER", "KEYSLOT", "{b}")
     client.execute_command("CLUSTER", "DELSLOTS", slot)
-    yield
-    client.execute_command("CLUSTER", "ADDSLOTS", slot)
+    try:
+        yield
+    finally:
+        client.execute_command("CLUSTER", "ADDSLOTS", slot)
 
 
 @contextlib.contextmanager
@@ -91,8 +94,10 @@ def migrating(client):
     nodes = client.execute_command("CLUSTER", "NODES").decode().splitlines()
     other = next(line.split()[0] for line in nodes if "myself" not in line)
     client.execute_command("CLUSTER", "SETSLOT", slot, "MIGRATING", other)
-    yield
-    client.execute_command("CLUSTER", "SETSLOT", slot, "STABLE")
+    try:
+        yield
+    finally:
+        client.execute_command("CLUSTER", "SETSLOT", slot, "STABLE")
 
 
 STATES = {
@@ -116,25 +121,31 @@ def node(binary, port, bus):
 
 
 @contextlib.contextmanager
-def cluster(binary, nodes):
-    """A cluster whose first node has every slot. Gives its URL and a client of it."""
+def cluster(binary):
+    """A cluster of two nodes, whose first one has every slot. Gives its URL and a client of it."""
     with contextlib.ExitStack() as stack:
-        first, *others = [stack.enter_context(on_ports(functools.partial(node, binary), 2)) for _ in range(nodes)]
+        first, second = [stack.enter_context(on_ports(functools.partial(node, binary), 2)) for _ in range(2)]
         first.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
-        for other in others:
-            port, bus = (int(other.config_get(name)[name]) for name in ("port", "cluster-port"))
-            first.execute_command("CLUSTER", "MEET", "127.0.0.1", port, bus)
-            wait_until(lambda: first.execute_command("CLUSTER", "NODES").count(b" connected") == nodes, 10, "the nodes")
+        port, bus = (int(second.config_get(name)[name]) for name in ("port", "cluster-port"))
+        first.execute_command("CLUSTER", "MEET", "127.0.0.1", port, bus)
+        wait_until(lambda: first.execute_command("CLUSTER", "NODES").count(b" connected") == 2, 10, "the nodes")
         wait_until(lambda: b"cluster_state:ok" in first.execute_command("CLUSTER", "INFO"), 10, "the cluster")
         yield f"redis://127.0.0.1:{first.config_get('port')['port']}/0", first
 
 
+@pytest.fixture(scope="module")
+def clusters():
+    """Gives `clusters(binary)`: a cluster, started at its first use, since that takes 2 s."""
+    with contextlib.ExitStack() as stack:
+        yield functools.cache(lambda binary: stack.enter_context(cluster(binary)))
+
+
 @pytest.fixture
-def server(binary, word):
-    """The URL of a server of the test's own, and a client of it that was there before."""
+def server(binary, word, clusters):
+    """The URL of a server that is the test's own, or a cluster with nothing on it, and a client that was there before."""
     if word in ("CLUSTERDOWN", "TRYAGAIN"):
-        with cluster(binary, 2 if word == "TRYAGAIN" else 1) as made:
-            yield made
+        yield clusters(binary)
+        clusters(binary)[1].flushall()
         return
     with EmbeddedServer(binary=binary) as running, redis.Redis.from_url(running.url) as client:
         client.ping()
@@ -159,7 +170,14 @@ def handle(request, server, proxy):
         made.end()
 
 
-WORDS = pytest.mark.parametrize("word", STATES)
+def in_turn(words, kind):
+    """Each word with both kinds of handle and on both servers. `kind` is the kind's name among the test's arguments."""
+    cases = [(word, *turn) for n, word in enumerate(words) for turn in turns(n)]
+    indirect = ["binary", *({"handle"} & {kind})]
+    return pytest.mark.parametrize(("word", kind, "binary"), cases, indirect=indirect, ids=lambda value: value)
+
+
+WORDS = in_turn(STATES, "handle")
 
 
 def lines(caplog):
@@ -192,7 +210,7 @@ def test_wait_waits_it_out(server, proxy, handle, word, caplog):
             threading.Event().wait(SECONDS)
             over, tries = call.is_over, proxy.arrived - before
         writer.add(record(7))
-        assert (over, tries < 60, call.how(timeout=3)) == (False, True, [7])
+        assert (over, tries < 60, call.how(timeout=SOON)) == (False, True, [7])
     assert len(lines(caplog)) == 2
 
 
@@ -200,28 +218,30 @@ def test_wait_waits_it_out(server, proxy, handle, word, caplog):
 def test_state_that_stays_is_an_error(server, handle, word, monkeypatch):
     """A call that meets the state until its timeout ends with an error that names it, and works once it is over."""
     for module in (_requests, _ops_write, _ops_sample, _ops_admin):
-        monkeypatch.setattr(module, "CALL_SECONDS", 0.5)
+        monkeypatch.setattr(module, "CALL_SECONDS", 0.4)
+    monkeypatch.setattr(_ops_sample, "GRACE_SECONDS", 0.2)
     with STATES[word](server[1]):
         calls = [Running(handle.run, "add", record(7)), handle.start("sample", batch_size=1, timeout=0.3)]
         errors = [call.error() for call in calls]
-    assert [(type(e), e.reason.startswith(word), c.seconds < 2) for e, c in zip(errors, calls, strict=True)] == [
+    assert [(type(e), e.reason.startswith(word), c.seconds < SOON) for e, c in zip(errors, calls, strict=True)] == [
         (ServerNotReadyError, True, True)
     ] * 2
     handle.run("add", record(8))
     assert tags(handle.run("sample", 1)) == [8]
 
 
-@pytest.mark.parametrize(
-    "word", sorted(STATES.keys() - {"TRYAGAIN"})
-)  # opening asks for single keys first: those are redirected
-def test_attach_waits_it_out(server, handle, word):
+@in_turn(sorted(STATES.keys() - {"TRYAGAIN"}), "kind")  # opening asks for single keys first: those are redirected
+def test_attach_waits_it_out(server, kind, word):
     """`attach` that meets the state attaches when it is over."""
+    ReplayBuffer(server[0], "b", capacity=100).close()
+    kind = {"sync": "attached", "async": "async attached"}[kind]
     with STATES[word](server[1]):
-        call = Running(ReplayBuffer.attach, server[0], "b", timeout=10, poll_interval=0.1)
+        call = Running(open_handle, kind, None, "b", target=server[0], poll_interval=0.1)
         threading.Event().wait(0.3)
         over = call.is_over
-    with call.result() as attached:
-        assert (over, attached.capacity) == (False, 100)
+    attached = call.result()
+    assert (over, attached.buffer.capacity) == (False, 100)
+    attached.end()
 
 
 # A server that answers nothing
@@ -233,6 +253,10 @@ def word():
     return "PAUSE"
 
 
+TURNS = pytest.mark.parametrize(("handle", "binary"), turns(), indirect=True)
+
+
+@TURNS
 @pytest.mark.parametrize("mode", ["ALL", "WRITE"])
 def test_paused_server_is_waited_out(server, proxy, handle, mode):
     """CLIENT PAUSE delays a write and a wait, and no more; few requests pile up behind it."""
@@ -245,6 +269,7 @@ def test_paused_server_is_waited_out(server, proxy, handle, mode):
     assert (write.error(), call.how(), proxy.arrived - before < 40) == (None, [7], True)
 
 
+@TURNS
 def test_script_that_cannot_be_loaded_is_an_error(server, proxy, handle, monkeypatch):
     """A server that never knows a script: no loop without a pause, and an error in time."""
     monkeypatch.setattr(_connection, "_load_command", lambda verb: _requests.pack(b"SCRIPT", b"LOAD", b"return 1"))
@@ -253,7 +278,7 @@ def test_script_that_cannot_be_loaded_is_an_error(server, proxy, handle, monkeyp
     server[1].script_flush()
     before = proxy.arrived
     calls = [Running(handle.run, "add", record(1)), Running(handle.run, "sample", 1)]
-    found = [(type(c.error()), c.error().reason.startswith("NOSCRIPT"), c.seconds < 3) for c in calls]
+    found = [(type(c.error()), c.error().reason.startswith("NOSCRIPT"), c.seconds < SOON) for c in calls]
     assert found == [(ServerNotReadyError, True, True)] * 2
     assert proxy.arrived - before < 300
     monkeypatch.undo()
@@ -290,7 +315,7 @@ def promote(servers, clients, proxy):
     proxy.lead_to(servers[1].url)
 
 
-@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize(("kind", "binary"), turns(1), indirect=["binary"])
 def test_failover_is_followed(pair, kind, caplog):
     """When the replica is promoted, a blocked wait and the next write go to it, on connections of their own."""
     servers, clients, proxy = pair
@@ -301,7 +326,7 @@ def test_failover_is_followed(pair, kind, caplog):
         blocked(first)
         promote(servers, clients, proxy)
         assert handle.run("add", record(1)) == 2
-        assert call.how(timeout=3) == [0, 1]
+        assert call.how(timeout=SOON) == [0, 1]
     assert clients[1].hget("rr:{b}:counters", "write_count") == b"2"
     assert len(lines(caplog)) == 2
     handle.end()

@@ -9,17 +9,19 @@ from redis_replay import _ops_write, _requests, _resolve
 from redis_replay._keys import Keys
 from redis_replay._lua import load, verbs
 from redis_replay.exceptions import BufferClosedError, ConnectionLostError, OutcomeLostError, OutcomeUnknownError
-from tests._helpers import wait_until
+from tests._helpers import SOON, wait_until
+from tests._server import turns
 from tests._waiting import Running, open_handle, record, records, tags
 from tests.fault.test_connections import MAKE, deliver, stored
 
 pytestmark = pytest.mark.fault
+TURNS = pytest.mark.parametrize(("handle", "real_server"), turns(), indirect=True)
 
 
 @pytest.fixture(autouse=True)
 def quick_calls(monkeypatch):
-    """Calls without a timeout of their own give up after 0.3 s instead of five."""
-    for module in (_requests, _ops_write, _resolve):
+    """Calls without a timeout of their own give up after 0.3 s instead of five; `resolve()` does not."""
+    for module in (_requests, _ops_write):
         monkeypatch.setattr(module, "CALL_SECONDS", 0.3)
 
 
@@ -31,7 +33,7 @@ def direct(make_buffer):
     return made
 
 
-@pytest.fixture(params=["sync", "async"])
+@pytest.fixture
 def handle(request, real_server, proxy, direct, name):
     """A handle behind the proxy that has written once, so that its lane is known; of either kind. All scripts are loaded."""
     for verb in verbs():
@@ -74,6 +76,7 @@ WRITES = {  # call, arguments; what the outcome must hold; stored afterwards
 EACH = pytest.mark.parametrize("write", WRITES)
 
 
+@TURNS
 @EACH
 def test_applied_write_is_told(proxy, direct, handle, write):
     """A write that was applied is told so, with what it gave, every time it is asked; and it was applied once."""
@@ -86,6 +89,7 @@ def test_applied_write_is_told(proxy, direct, handle, write):
     assert (len(stored(direct)), direct.doctor().findings) == (left, ())
 
 
+@TURNS
 @EACH
 def test_write_that_never_arrived_is_told(proxy, direct, handle, write):
     """A write that never arrived is told so, and its late copy is not applied after that."""
@@ -112,6 +116,7 @@ def test_both_ways_of_writing_are_told(proxy, make_buffer, make):
     assert (reader.write_count, reader.doctor().findings) == (4, ())
 
 
+@TURNS
 def test_answer_outlives_other_calls(proxy, direct, handle):
     """Other calls over the same lane do not lose the answer."""
     lost(proxy)
@@ -124,6 +129,7 @@ def test_answer_outlives_other_calls(proxy, direct, handle):
     assert stored(direct) == list(range(12))
 
 
+@TURNS
 def test_answer_is_learnt_by_itself(proxy, direct, handle):
     """An idle handle learns what became of the write; afterwards nobody needs the server to be told."""
     lost(proxy)
@@ -134,6 +140,7 @@ def test_answer_is_learnt_by_itself(proxy, direct, handle):
     assert resolved(handle, error).index.tolist() == [7]
 
 
+@TURNS
 def test_each_of_many_unknown_writes_is_told(proxy, direct, handle):
     """Three writes in a row without a reply: only the first may have been sent, and each call says what it knows."""
     lost(proxy)
@@ -144,16 +151,20 @@ def test_each_of_many_unknown_writes_is_told(proxy, direct, handle):
     assert stored(direct) == list(range(7))
 
 
-def test_asking_in_vain_may_be_repeated(proxy, direct, handle):
+@TURNS
+def test_asking_in_vain_may_be_repeated(proxy, direct, handle, monkeypatch):
     """While the server does not answer, `resolve()` says so in time; later it gives the answer."""
     lost(proxy)
     error = unknown(handle, "add", record(6))
-    asked = Running(resolved, handle, error)
-    assert (asked.how(timeout=10), asked.seconds < 2) == (ConnectionLostError, True)
+    with monkeypatch.context() as quick:
+        quick.setattr(_resolve, "CALL_SECONDS", 0.3)
+        asked = Running(resolved, handle, error)
+        assert (asked.how(timeout=10), asked.seconds < SOON) == (ConnectionLostError, True)
     healed(proxy)
     assert resolved(handle, error).applied
 
 
+@TURNS
 def test_threads_that_ask_get_one_answer(proxy, direct, handle):
     """Eight threads ask at once while the handle goes on: all are told the same."""
     proxy.kept = bytearray()
@@ -165,6 +176,7 @@ def test_threads_that_ask_get_one_answer(proxy, direct, handle):
     assert ([call.error() for call in going_on], sorted(stored(direct))) == ([None] * 2, [0, 1, 2, 3, 4, 5, 7, 8])
 
 
+@TURNS
 def test_closed_handle_says_so(proxy, direct, handle):
     """After `close()` that could not learn the answer, `resolve()` says that the handle was closed."""
     lost(proxy)
@@ -174,6 +186,7 @@ def test_closed_handle_says_so(proxy, direct, handle):
     assert Running(resolved, handle, error).how() is BufferClosedError
 
 
+@TURNS
 def test_closing_learns_the_answer(proxy, direct, handle):
     """`close()` on a good network asks once more, so the error can tell afterwards."""
     lost(proxy)
@@ -183,6 +196,7 @@ def test_closing_learns_the_answer(proxy, direct, handle):
     assert resolved(handle, error).applied
 
 
+@TURNS
 def test_forgotten_lane_cannot_be_asked(real_server, proxy, direct, handle, name):
     """Where the server has forgotten the lane, `resolve()` says that it cannot be learnt; the handle goes on."""
     lost(proxy)
@@ -196,6 +210,7 @@ def test_forgotten_lane_cannot_be_asked(real_server, proxy, direct, handle, name
     assert stored(direct) == [0, 1, 2, 3, 4, 5, 6, 7]
 
 
+@TURNS
 @pytest.mark.parametrize("trip", [copy.copy, lambda error: pickle.loads(pickle.dumps(error))], ids=["copied", "pickled"])
 def test_copied_error_cannot_ask(proxy, direct, handle, trip):
     """A copy of the error, as another process gets it, names the request but cannot ask; it says why."""

@@ -7,7 +7,7 @@ import pytest
 
 from redis_replay import samplers
 from redis_replay.exceptions import ReplayTimeoutError
-from tests._helpers import wait_until
+from tests._helpers import SOON, wait_until
 from tests._proxy import Proxy
 from tests._waiting import Running, blocked, record, records
 
@@ -52,11 +52,11 @@ def test_slow_subscription_holds_up_no_other_wait(real_server, make_buffer):
         slow = Running(buffer.sample, 1, wait=True)
         wait_until(lambda: proxy.muted, description="the subscription")
         quick = Running(buffer.sample, 1, wait=True, timeout=0.3)
-        assert (quick.how(timeout=3), quick.seconds < 1) == (ReplayTimeoutError, True)
+        assert (quick.how(timeout=SOON), quick.seconds < SOON) == (ReplayTimeoutError, True)
         proxy.mute = None
         proxy.cut()
         other.add(record(7))
-        assert slow.how(timeout=3) == [7]
+        assert slow.how(timeout=SOON) == [7]
 
 
 def test_lost_subscription_is_opened_by_one(real_server, make_buffer):
@@ -94,7 +94,7 @@ def test_notice_lost_before_the_pause_is_made_good(real_server, make_buffer):
     opening.open()
     wait_until(lambda: buffer._now.listener.generation == 2, description="the new subscription")
     pausing.open()
-    assert call.how(timeout=2) is True
+    assert call.how(timeout=SOON) is True
     writer.shutdown()
     reader.error()
 

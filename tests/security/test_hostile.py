@@ -11,9 +11,8 @@ import pytest
 from redis_replay import ReplayBuffer
 from redis_replay.exceptions import BufferDamagedError, ProtocolError, RecordDecodeError, ReplayError
 from redis_replay.samplers import Fifo, Uniform
-from tests._helpers import wait_until
+from tests._helpers import SOON, wait_until
 
-SECONDS = 1.0
 RING, QUEUE = {}, {"sampler": Fifo(), "consume_after_n_samples": 2}
 FORMS = pytest.mark.parametrize("options", [RING, QUEUE], ids=["ring", "queue"])
 
@@ -97,7 +96,7 @@ def endure(server, name, buffer):
             operation()
         except ReplayError as error:
             errors.append(error)
-        assert time.monotonic() - started < SECONDS
+        assert time.monotonic() - started < SOON
     return errors
 
 
@@ -246,7 +245,7 @@ def test_a_hostile_entry_is_named_and_the_next_is_read(server, client, name, key
             buffer.sample(100, min_items=1)
         assert caught.value.index == index
         assert buffer.get(after).keys() == record.keys()
-        assert time.monotonic() - started < SECONDS
+        assert time.monotonic() - started < SOON
         buffer.remove(index)
         assert len(buffer.sample(100, min_items=1)["x"]) == len(buffer)
 
@@ -267,7 +266,7 @@ def test_messages_are_hints_at_most(real_server, name, make_buffer, hostile):
             assert client.publish(channel, message) == 1
     wait_until(lambda: not found, description="nothing")
     writer.extend({"x": np.arange(2.0)})
-    thread.join(3)
+    thread.join(SOON)
     assert (len(found), len(reader._now.listener.notices) <= 2) == (1, True)
 
 

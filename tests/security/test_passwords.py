@@ -65,7 +65,7 @@ async def opened(url, name):
         pass
 
 
-def test_no_error_shows_it(real_server, client, url, name, caplog):
+def test_no_error_shows_it(real_server, client, url, name, soon, caplog):
     """Whatever fails: text, data, chain and traceback of the error, and the log, go without."""
     caplog.set_level(logging.DEBUG)
     for fails in failures(real_server, client, url, name):

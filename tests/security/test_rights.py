@@ -11,7 +11,7 @@ import pytest
 from redis_replay import AsyncReplayBuffer, ReplayBuffer, _lua, _rights
 from redis_replay.exceptions import NoPermissionError, ReplayError
 from redis_replay.samplers import Fifo
-from tests._helpers import wait_until
+from tests._helpers import SOON, wait_until
 from tests._rights import PASSWORD, documented, rights, set_user, url_of, user
 
 SMALL, LARGE = {"x": np.zeros((8, 4), np.float32)}, {"x": np.zeros((8, 4000), np.float32)}
@@ -60,7 +60,7 @@ def test_the_documented_user_waits_and_is_woken(url, name):
         thread.start()
         wait_until(lambda: writer.stats()["waiters"] == 1, description="the waiter")
         writer.extend(SMALL)
-        thread.join(2)
+        thread.join(SOON)
         assert (len(found), reader.local_stats.wakeups_by_notice) == (1, 1)
         writer.delete()
 
@@ -114,7 +114,7 @@ def test_a_missing_command_is_named(real_server, client, url, name, cleared, lac
     """Without one command the buffer is not opened: the error names the command, and nothing was done."""
     set_user(client, [right for right in rights(name=name) if right != lacking])
     error, seconds = denied(url, name, capacity=10)
-    assert (error.rights, lacking in str(error), seconds < 2) == (lacking, True, True)
+    assert (error.rights, lacking in str(error), seconds < SOON) == (lacking, True, True)
     assert client.keys() == []
 
 
@@ -122,14 +122,14 @@ def test_a_missing_key_right_is_named(real_server, client, url, name, cleared):
     """Without the right to the keys the error names their pattern."""
     set_user(client, [right for right in rights(name=name) if right[0] != "~"])
     error, seconds = denied(url, name, capacity=10)
-    assert (error.rights, seconds < 2) == (f"~rr:{{{name}}}:*", True)
+    assert (error.rights, seconds < SOON) == (f"~rr:{{{name}}}:*", True)
 
 
 def test_a_missing_channel_right_is_named(real_server, client, url, name, cleared):
     """Without the right to the channels the error names their pattern: no wait hangs until its timeout."""
     set_user(client, [right for right in rights(name=name) if right[0] != "&"])
     error, seconds = denied(url, name, capacity=10)
-    assert (error.rights, seconds < 2) == (f"&rr:{{{name}}}:*", True)
+    assert (error.rights, seconds < SOON) == (f"&rr:{{{name}}}:*", True)
 
 
 def test_a_missing_channel_right_is_named_to_a_waiter(real_server, client, url, name, make_buffer):
@@ -139,7 +139,7 @@ def test_a_missing_channel_right_is_named_to_a_waiter(real_server, client, url, 
     started = time.monotonic()
     with pytest.raises(NoPermissionError) as caught, ReplayBuffer(url, name) as reader:
         reader.sample(1, wait=True, timeout=30)
-    assert (caught.value.rights, time.monotonic() - started < 2) == (f"&rr:{{{name}}}:*", True)
+    assert (caught.value.rights, time.monotonic() - started < SOON) == (f"&rr:{{{name}}}:*", True)
 
 
 def test_a_missing_channel_right_is_named_to_who_awaits_the_creator(real_server, client, url, name):
@@ -148,7 +148,7 @@ def test_a_missing_channel_right_is_named_to_who_awaits_the_creator(real_server,
     started = time.monotonic()
     with pytest.raises(NoPermissionError):
         ReplayBuffer.attach(url, name, timeout=30)
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < SOON
 
 
 async def test_a_missing_right_is_named_async(real_server, client, url, name, cleared):
@@ -185,7 +185,7 @@ def test_a_right_taken_away_later_is_named_at_the_next_use(real_server, client, 
         with pytest.raises(NoPermissionError) as caught:
             [call() for call in (lambda: buffer.sample(1), lambda: buffer.extend(SMALL), buffer.shutdown)]
         assert any(right.startswith(taken) for right in caught.value.rights.split())
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - started < SOON
         set_user(client, rights(name=name))
 
 

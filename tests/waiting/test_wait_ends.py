@@ -8,7 +8,7 @@ import pytest
 
 from redis_replay import _ops_sample, samplers
 from redis_replay.exceptions import BufferClosedError, BufferGoneError, BufferShutDownError
-from tests._helpers import wait_until
+from tests._helpers import SOON, wait_until
 from tests._waiting import Frozen, Running, blocked, deaf, record, records, tags
 
 QUEUE = {"sampler": samplers.Fifo(), "consume_after_n_samples": 1}
@@ -35,7 +35,7 @@ def test_wait_across_a_reopen_ends(queue, reader):
     queue.shutdown()
     queue.reopen()
     queue.extend(records(2))
-    assert (call.how(timeout=2), len(queue)) == (BufferShutDownError, 2)
+    assert (call.how(timeout=SOON), len(queue)) == (BufferShutDownError, 2)
 
 
 def test_wait_after_a_reopen_goes_on(queue, reader):
@@ -56,7 +56,7 @@ def test_deleted_and_created_anew_is_gone(queue, reader, make_buffer):
     blocked(queue)
     anew = make_buffer(fresh=True, **QUEUE)
     anew.extend(records(2))
-    assert (call.how(timeout=2), len(anew)) == (BufferGoneError, 2)
+    assert (call.how(timeout=SOON), len(anew)) == (BufferGoneError, 2)
 
 
 def test_keys_deleted_by_hand_end_waits(server, queue, reader):
@@ -64,7 +64,7 @@ def test_keys_deleted_by_hand_end_waits(server, queue, reader):
     call = Running(reader(poll_interval=0.3).sample, 2, wait=True)
     blocked(queue)
     server.client().flushall()
-    assert call.how(timeout=1) == BufferGoneError
+    assert call.how(timeout=SOON) == BufferGoneError
 
 
 def test_drain_gives_rest_to_first_waiter(queue, reader):
@@ -100,7 +100,7 @@ def test_drain_waits_for_a_notified_reader(queue, reader):
     queue.extend(records(3))
     queue.shutdown()
     frozen.thaw()
-    assert sorted(first.how() + second.how(timeout=2)) == [0, 1, 2]
+    assert sorted(first.how() + second.how(timeout=SOON)) == [0, 1, 2]
 
 
 def test_drain_of_an_empty_queue_ends_waits(queue, reader):
@@ -170,7 +170,7 @@ def test_foreign_message_ends_no_wait(server, queue, reader, name):
     for message in (b"\xff\x00junk", b"", b"wake", b"wake nobody", b"other " + b"x" * 1000):
         server.client().publish(buffer._now.core.channel, message)
     queue.add(record(7))
-    assert call.how(timeout=1) == [7]
+    assert call.how(timeout=SOON) == [7]
 
 
 # The log line
