@@ -334,7 +334,9 @@ class AsyncSocketWire:
             return self._reader.gets() or None
 
     async def close(self) -> None:
-        """Closes the socket, and waits for nothing: what was not sent yet is given up, or a dead server would keep it."""
+        """Closes the socket, and waits for nothing: what was not sent yet is given up, or a dead server would keep it, and TLS
+        would wait for the server's goodbye, perhaps beyond the end of the event loop.
+        """
         with suppress(RuntimeError):  # its event loop is over
             if (writer := self._connection._writer) is not None:
                 writer.transport.abort()

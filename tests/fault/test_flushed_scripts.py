@@ -12,12 +12,13 @@ from redis_replay import samplers
 from redis_replay.embedded import EmbeddedServer
 from tests import _server
 from tests._ports import held_port
+from tests._server import turns
 from tests._waiting import Running, open_handle, records, tags
 from tests.fault.test_connections import large
 
 pytestmark = pytest.mark.fault
 QUEUE = {"sampler": samplers.Fifo(), "consume_after_n_samples": 1}
-KINDS = pytest.mark.parametrize("kind", ["sync", "async"])
+KINDS = pytest.mark.parametrize(("kind", "real_server"), turns(), indirect=["real_server"])
 
 
 def lend(handle):
@@ -69,22 +70,28 @@ def test_first_call_after_a_flush_is_quick(real_server, make_buffer, name, kind)
     handle.end()
 
 
-@KINDS
-@pytest.mark.parametrize("server_kind", _server.REAL)
-def test_every_call_works_after_a_restart(tmp_path, server_kind, kind):
+@pytest.fixture
+def port():
+    """A TCP port at which the test's own server may start, end, and start again."""
+    with held_port() as held:
+        yield held
+
+
+@pytest.mark.parametrize(("kind", "server_kind"), turns(1))
+def test_every_call_works_after_a_restart(tmp_path, port, server_kind, kind):
     """Each operation works on a server that was started anew with its data, and knows no script."""
     binary = _server.find(server_kind) or _server.missing(server_kind)
-    with held_port() as port:
-        with EmbeddedServer(tmp_path, port=port, binary=binary):
-            handle = open_handle(kind, None, "b", target=f"redis://127.0.0.1:{port}/0", capacity=100, **QUEUE)
-            handle.run("extend", large(3))
-            handle.run("sample", 1)
-        with EmbeddedServer(tmp_path, port=port, binary=binary):
-            for call in ("sample", "add", "wait", "stats", "remove", "doctor", "empty", "shutdown", "reopen"):
-                CALLS[call](handle)
-            handle.run("extend", records(1) | {"pixels": np.zeros((1, 6_000), np.uint8)})
-            assert (handle.run("stats")["write_count"], handle.run("doctor").ok) == (1, True)
-            handle.end()
+    url = f"redis://127.0.0.1:{port}/0"
+    with EmbeddedServer(tmp_path, port=port, binary=binary):
+        handle = open_handle(kind, None, "b", target=url, capacity=100, **QUEUE)
+        handle.run("extend", large(3))
+        handle.run("sample", 1)
+    with EmbeddedServer(tmp_path, port=port, binary=binary):
+        for call in ("sample", "add", "wait", "stats", "remove", "doctor", "empty", "shutdown", "reopen"):
+            CALLS[call](handle)
+        handle.run("extend", records(1) | {"pixels": np.zeros((1, 6_000), np.uint8)})
+        assert (handle.run("stats")["write_count"], handle.run("doctor").ok) == (1, True)
+        handle.end()
 
 
 @contextlib.contextmanager

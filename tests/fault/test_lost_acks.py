@@ -8,9 +8,11 @@ from redis_replay import AsyncReplayBuffer, _ops_lease, _ops_sample, _requests, 
 from redis_replay._lua import load, verbs
 from redis_replay._types import LeasesEnded
 from redis_replay.exceptions import OutcomeUnknownError
+from tests._server import turns
 from tests._waiting import open_handle, records, tags
 
 pytestmark = pytest.mark.fault
+TURNS = pytest.mark.parametrize(("lent", "real_server"), turns(), indirect=True)
 QUEUE = {"sampler": samplers.Fifo(), "consume_after_n_samples": 1, "lease": 60}
 
 
@@ -32,7 +34,7 @@ def direct(real_server, make_buffer):
     return made
 
 
-@pytest.fixture(params=["sync", "async"])
+@pytest.fixture
 def lent(request, proxy, direct, name, caplog):
     """A handle behind the proxy, of either kind, that was lent record 0; and the lease."""
     made = open_handle(request.param, None, name, target=proxy.url)
@@ -93,6 +95,7 @@ async def test_next_draw_of_a_task_acknowledges_once(proxy, direct, name, lost):
         assert counts(direct) == {"consumed": 2, "leased": 1, "late": 0}
 
 
+@TURNS
 @LOST
 @VERBS
 def test_call_that_is_made_again_is_not_late(proxy, direct, lent, lost, verb):
@@ -103,6 +106,7 @@ def test_call_that_is_made_again_is_not_late(proxy, direct, lent, lost, verb):
     assert counts(direct) == {"consumed": verb == "ack", "leased": 0, "late": 0}
 
 
+@TURNS
 @LOST
 @VERBS
 def test_resolve_tells_it_too(proxy, direct, lent, lost, verb):
@@ -114,6 +118,7 @@ def test_resolve_tells_it_too(proxy, direct, lent, lost, verb):
     assert counts(direct)["late"] == 0
 
 
+@TURNS
 @LOST
 def test_closing_acknowledges_once(proxy, direct, lent, lost):
     """And so it is where the handle is closed next."""

@@ -232,10 +232,10 @@ def test_wait_waits_it_out(server, proxy, handle, word, caplog):
     assert len(lines(caplog)) == 2
 
 
-@pytest.mark.parametrize("word", ["BUSY", "MISCONF"])
+@in_turn(["BUSY", "MISCONF"], "handle")
 def test_refused_ping_is_an_answer(server, handle, word, monkeypatch, caplog):
     """A silent subscription whose PING is refused in the state is there still: the wait is woken by it, without its poll."""
-    monkeypatch.setattr(_wire, "PING_SECONDS", 0.2)
+    monkeypatch.setattr(_wire, "PING_SECONDS", 0.1)
     handle.buffer._now.core.poll_interval = 30
     call = handle.start("sample", batch_size=1, timeout=20)
     with ReplayBuffer(server[0], "b") as writer:
@@ -243,7 +243,7 @@ def test_refused_ping_is_an_answer(server, handle, word, monkeypatch, caplog):
         with STATES[word](server[1]):
             threading.Event().wait(SECONDS)
         writer.add(record(7))
-        assert (call.how(timeout=3), handle.buffer.local_stats.wakeups_by_notice) == ([7], 1)
+        assert (call.how(timeout=SOON), handle.buffer.local_stats.wakeups_by_notice) == ([7], 1)
     assert lines(caplog) == []
 
 

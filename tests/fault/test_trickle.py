@@ -7,6 +7,7 @@ import pytest
 
 from redis_replay import _ops_write, _requests, samplers
 from redis_replay.exceptions import ConnectionLostError, OutcomeUnknownError, ReplayCancelledError
+from tests._helpers import SOON
 from tests._waiting import Running, open_handle, record, records, tags
 
 # What trickles is the proxy: the kind of the server behind it does not matter.
@@ -66,7 +67,7 @@ def test_trickled_reply_ends_in_time(proxy, handle, quick_calls, call):
     start, error = CALLS[call]
     proxy.pace = {"replies": TRICKLE}
     running = start(handle)
-    assert (running.how(), running.seconds < 2) == (error, True)
+    assert (running.how(), running.seconds < SOON) == (error, True)
     proxy.pace = {}
     assert int(handle.run("get", 3)["i"]) == 2
     assert tags(handle.run("sample", 3)) == [1, 2, 3]
@@ -77,7 +78,7 @@ def test_trickled_burst_ends_in_time(proxy, handle):
     """So is a batch of large records, whose bytes come byte by byte behind an answer that came at once; and it goes back."""
     proxy.pace = {"replies": ONLY_LARGE}
     running = handle.start("sample", batch_size=1, timeout=0.3)
-    assert (running.how(), running.seconds < 2.5) == (ConnectionLostError, True)
+    assert (running.how(), running.seconds < SOON) == (ConnectionLostError, True)
     proxy.pace = {}
     assert handle.start("sample", batch_size=3, timeout=5).how() == [1, 2, 3]  # an event loop puts it back in its own time
 
@@ -88,7 +89,7 @@ def test_trickled_login_ends_in_time(make_buffer, proxy, name, kind):
     make_buffer()
     proxy.pace = {"replies": TRICKLE}
     opening = Running(open_handle, kind, None, name, target=proxy.url)
-    assert (type(opening.error()), opening.seconds < 3) == (ConnectionLostError, True)
+    assert (type(opening.error()), opening.seconds < SOON) == (ConnectionLostError, True)
 
 
 def test_trickle_obeys_a_cancel_event(proxy, handle):
@@ -97,7 +98,7 @@ def test_trickle_obeys_a_cancel_event(proxy, handle):
     proxy.pace = {"replies": TRICKLE}
     running = handle.start("sample", batch_size=1, cancel_event=event)
     event.set()
-    assert running.how(timeout=3) == ReplayCancelledError
+    assert running.how(timeout=SOON) == ReplayCancelledError
 
 
 @pytest.mark.parametrize("make", [large])
@@ -107,7 +108,7 @@ def test_server_that_reads_slowly_ends_a_write_in_time(proxy, handle):
     batch, extend = large(60, 9), handle.buffer.extend
     way = (lambda: handle.call(extend(batch, timeout=0.4))) if hasattr(handle, "loop") else lambda: extend(batch, timeout=0.4)
     running = Running(way)
-    assert (running.how(), running.seconds < 2) == (OutcomeUnknownError, True)
+    assert (running.how(), running.seconds < SOON) == (OutcomeUnknownError, True)
 
 
 @pytest.mark.parametrize("make", [large])

@@ -44,7 +44,7 @@ def test_a_live_reader_keeps_what_it_has(queue, reader):
     """Longer than the lease, by itself, and though it makes no call."""
     other = reader()
     lease = other.sample(4, True, lease=SHORT)[1].lease
-    time.sleep(4 * SHORT)
+    time.sleep(2.5 * SHORT)
     assert (queue.stats()["leased"], queue.stats()["reclaimed"]) == (4, 0)
     assert other.ack(lease).applied == 1
 
@@ -191,7 +191,7 @@ async def test_a_live_tasks_lease_is_renewed(server, make_async_buffer):
     await buffer.extend(records(10))
     await asyncio.create_task(buffer.sample(2, lease=SHORT))
     await buffer.sample(3, lease=SHORT)
-    await asyncio.sleep(4 * SHORT)
+    await asyncio.sleep(2.5 * SHORT)
     stats = await buffer.stats()
     assert (stats["leased"], stats["reclaimed"]) == (5, 0)
 
@@ -224,7 +224,7 @@ def test_a_short_lease_behind_a_long_one_is_renewed(queue, reader):
     other.sample(2, lease=LONG)
     Running(other.sample, 1, lease=LONG).result()
     lease = other.sample(2, True, lease=SHORT)[1].lease
-    time.sleep(4 * SHORT)
+    time.sleep(2.5 * SHORT)
     assert other.ack(lease).applied == 1
 
 
@@ -235,7 +235,7 @@ async def test_a_short_lease_behind_a_long_one_is_renewed_in_a_loop(server, make
     await asyncio.create_task(buffer.sample(2, lease=LONG))
     await asyncio.sleep(0.05)
     await buffer.sample(3, lease=SHORT)
-    await asyncio.sleep(4 * SHORT)
+    await asyncio.sleep(2.5 * SHORT)
     assert (await buffer.stats())["leased"] == 5
 
 

@@ -19,7 +19,7 @@ from redis_replay.exceptions import (
     ReplayCancelledError,
     ReplayTimeoutError,
 )
-from tests import _workers
+from tests import _server, _workers
 from tests._helpers import SOON, wait_until
 from tests._proxy import Proxy
 from tests._waiting import Running, blocked, deaf, record, records, tags
@@ -52,7 +52,11 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(  # how a handle came to be is nothing to the server: the later two once each
+    ("kind", "server"),
+    [*((kind, on) for kind in ("sync", "async") for on in _server.KINDS), ("attached", "valkey"), ("unpickled", "redis")],
+    indirect=["server"],
+)
 @pytest.mark.parametrize(("way", "reason"), [(way, reason) for way, ends in ENDS.items() for reason in ends])
 def test_no_silent_hang_each_wait_says_why(server, make_buffer, open_kind, kind, way, reason):
     """A wait of any kind on any handle ends with the reason that ended it."""
@@ -147,7 +151,7 @@ def all_tags(results):
     return sorted(tag for batches, _ in results for batch, _ in batches for tag in batch)
 
 
-@pytest.mark.parametrize("batch_size", [250, 192])
+@pytest.mark.parametrize(("batch_size", "real_server"), [(250, "valkey"), (192, "redis")], indirect=["real_server"])
 def test_sample_is_a_reservation_drained_exactly_once(real_server, make_buffer, processes, batch_size):
     """8 learner processes get each of 100,000 records once, none of their calls fails, and the rest is one short batch."""
     buffer = make_buffer(capacity=TOTAL, consume_after_n_samples=1)
