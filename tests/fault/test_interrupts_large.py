@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from redis_replay import samplers
+from tests._helpers import SOON
+from tests._server import REAL
 
 pytestmark = [
     pytest.mark.fault,
