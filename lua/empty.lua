@@ -20,7 +20,7 @@ local reset = ARGV[5] == '1'
 local gone = count('sampleable_size') + count('leased')
 clear_records()
 redis.call('UNLINK', order, holes, uses, parting, held, holds, leases, leased)
-for _, name in ipairs({'sampleable_size', 'storage_size', 'leased', 'parting'}) do set_count(name, 0) end
+for _, name in ipairs({'sampleable_size', 'storage_size', 'leased', 'parting', 'used'}) do set_count(name, 0) end
 set_count('first', count('last') + 1)
 if reset then
   redis.call('HSET', counters, 'write_count', 0, 'consumed', 0, 'evicted', 0, 'removed', 0)

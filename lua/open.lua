@@ -13,18 +13,20 @@
 -- Writes   config, counters, records
 -- Publishes  open to events; in mode fresh what delete publishes
 -- @include erase
+-- @include process
 local epoch, format, mode = ARGV[1], ARGV[2], ARGV[3]
-local TYPES = {'hash', 'hash', 'stream', 'stream', 'zset', 'zset', 'hash', 'set', -- in the order of KEYS
-  'hash', 'zset', 'zset', 'hash', 'zset', 'hash', 'zset', 'zset', 'hash'}
+local TYPES = {'hash', 'hash', 'stream', 'stream', 'zset', 'zset', 'hash', 'set', -- in the order of KEYS; the last two
+  'hash', 'zset', 'zset', 'hash', 'zset', 'hash', 'zset', 'zset', 'hash'} -- are no keys: whatever is there is not ours
 local ZERO = {'write_count', 'records_total', 'bytes_total', 'sampleable_size', 'storage_size', 'leased', 'hidden', 'parting',
-  'consumed', 'evicted', 'removed', 'sample_calls', 'samples_returned', 'last', 'notices', 'arrivals', 'lapsed',
-  'reclaimed', 'late', 'foreign', 'rewound', 'clock', 'clock_offset', 'last_write'}
+  'used', 'consumed', 'evicted', 'removed', 'sample_calls', 'samples_returned', 'last', 'notices', 'arrivals', 'lapsed',
+  'reclaimed', 'late', 'foreign', 'rewound', 'restarts', 'ignored', 'clock', 'clock_offset', 'last_write'}
 
 local function damage(there)
-  for i, kind in ipairs(TYPES) do
-    local found = redis.call('TYPE', KEYS[i]).ok
-    if found ~= 'none' and found ~= kind then return {'DAMAGED', '-', KEYS[i], 'is a ' .. found, 'a ' .. kind} end
-    if found ~= 'none' and not there then return {'DAMAGED', '-', KEYS[i], 'is there without a config', 'no key'} end
+  for i, key in ipairs(KEYS) do
+    local found, kind = redis.call('TYPE', key).ok, TYPES[i]
+    local expected = kind and 'a ' .. kind or 'no key'
+    if found ~= 'none' and found ~= kind then return {'DAMAGED', '-', key, 'is a ' .. found, expected} end
+    if found ~= 'none' and not there then return {'DAMAGED', '-', key, 'is there without a config', 'no key'} end
   end
 end
 
@@ -34,6 +36,8 @@ local function create()
     fields[#fields + 1], fields[#fields + 2] = ARGV[i], ARGV[i + 1]
   end
   redis.call('HSET', config, unpack(fields))
+  local run = this_process()
+  if run then redis.call('HSET', config, 'server', run) end
   redis.call('HSET', counters, 'first', 1)
   for _, name in ipairs(ZERO) do redis.call('HSET', counters, name, 0) end
   redis.call('XGROUP', 'CREATE', records, 'none', '0', 'MKSTREAM') -- an empty stream, without burning an index

@@ -1,4 +1,4 @@
--- remove: takes live records out by index; others are passed over.
+-- remove: takes live records out by index; others are passed over. Those that nobody has are counted as ignored.
 -- KEYS     the list of include/keys.lua
 -- ARGV[1]  epoch         text   of the buffer, when the caller opened it
 -- ARGV[2]  lane          text   the caller's lane
@@ -14,9 +14,10 @@
 -- @include request
 local again, became, time = accept(false, false)
 if again then return again end
-local found, seen = {}, {}
+local found, seen, ignored = {}, {}, 0
 for i = 5, #ARGV do
   if not seen[ARGV[i]] and is_live(ARGV[i]) then found[#found + 1] = ARGV[i] end
+  if not seen[ARGV[i]] and is_skipped(tonumber(ARGV[i])) then ignored = ignored + 1 end
   seen[ARGV[i]] = true
 end
 if #found > 0 then
@@ -24,4 +25,5 @@ if #found > 0 then
   bump('removed', #found)
   drop(found)
 end
+bump('ignored', ignored)
 return reply('remove', became, {'OK', int(#found)}, time)

@@ -17,8 +17,8 @@
 --   OK n live schema_hash flags lease indices uses payload…   n indices and their hand-outs (empty: not counted), each a
 --                                     text with spaces; flags: p payloads follow (else the bytes of the largest record so
 --                                     far), l the last of a draining buffer, - not; lease: its name, - none
---   NOT_READY have need shutdowns again_us idle_us writers    again_us: when a turn ahead or a lease ends, or 0; idle_us:
---                                     since the last write, or -1; writers that are alive
+--   NOT_READY have need shutdowns again_us idle_us writers leased    again_us: when a turn ahead or a lease ends, or 0;
+--                                     idle_us: since the last write, or -1; writers that are alive; records that are lent
 --   TOO_LARGE n record_bytes limit    the batch would be above the limit, in bytes
 --   SHUT                              the buffer is shut, or was since the wait began
 --   LAPSED                            the batch of this number was not fetched in time; its records stay consumed
@@ -47,13 +47,17 @@ local function answer(became, indices, live, last, lease, counts, payloads)
   return out
 end
 
+local forged = {'DAMAGED', '-', requests, 'has an answer to a draw that none was given', 'what scripts wrote'}
+
 -- The same number again: the same records; those that were not kept are drawn again by the same seed, and not counted.
 local function repeated(words)
   local n, live, last, lease, indices, counts = tonumber(words[3]), words[4], words[5], words[6], {}, {}
   for i = 7, #words do
-    local index, use = words[i]:match('^(%d+):?(%d*)')
+    local index, use = words[i]:match('^(%d+):?(%d*)c?$')
+    if not index then return forged end
     indices[i - 6], counts[i - 6] = index, use ~= '' and use or nil
   end
+  if not (n and n >= 1 and n <= batch_size and tonumber(live) and lease) then return forged end
   if #indices == 0 and count('sampleable_size') >= (is_distinct() and n or 1) then indices = draw(n) end
   local payloads = is_small() and fetch(indices) or nil
   if #indices == 0 or (is_small() and not payloads) then return {'LAPSED', '-'} end

@@ -13,8 +13,8 @@
 -- ARGV[11] channel       text   where the waiter listens
 -- Returns  each after the word what became of open_number: applied, never or -
 --   READY have need                   enough is there
---   NOT_READY have need shutdowns again_us idle_us writers    again_us: when a turn ahead or a lease ends, or 0; idle_us:
---                                     since the last write, or -1; writers that are alive
+--   NOT_READY have need shutdowns again_us idle_us writers leased    again_us: when a turn ahead or a lease ends, or 0;
+--                                     idle_us: since the last write, or -1; writers that are alive; records that are lent
 --   SHUT                              the buffer is shut, or was since the wait began
 --   DAMAGED key found expected        the stream of records is missing
 --   GONE | FORGOTTEN | STALE          another epoch | lane not known | a late copy

@@ -21,14 +21,15 @@ from redis_replay._encode import encode_batch, encode_record
 from redis_replay._runtime import AsyncRuntime
 from redis_replay._sync import ReplayBuffer
 from redis_replay._types import LeasesEnded, Report
-from redis_replay.exceptions import BufferClosedError, BufferShutDownError
+from redis_replay.exceptions import BufferClosedError, BufferShutDownError, ReplayError
 
 
 class AsyncReplayBuffer:
     """ReplayBuffer for asyncio: the same arguments and names, as coroutines; see there.
 
     `write_count`, `sampleable_size` and `storage_size` are awaited without parentheses; `len()` is `await sampleable_size`.
-    A handle belongs to the event loop that awaits it; in another loop or process it opens anew.
+    A handle belongs to the event loop that awaits it; in another loop or process it opens anew. `capacity` is 0
+    until it is open.
     """
 
     def __init__(
@@ -90,37 +91,47 @@ class AsyncReplayBuffer:
             if self._how is not None:
                 operation, *args = self._how
                 await now.drive(operation(now.core, *args))
-        except BaseException:
+        except BaseException as error:
             await now.close()
+            h.name_call(error, "open")
             raise
         self._how, self._now = None, now
         return now
 
-    async def _read(self, operation: Any, *args: Any) -> Any:
+    async def _read(self, call: str, operation: Any, *args: Any) -> Any:
         now = await self._runtime()
-        return await now.drive(operation(now.core, *args))
+        try:
+            return await now.drive(operation(now.core, *args))
+        except ReplayError as error:
+            h.name_call(error, call)
+            raise
 
-    async def _run(self, operation: Any, *args: Any, timeout: float = CALL_SECONDS) -> Any:
-        return await (await self._runtime()).run(operation, *args, timeout=timeout)
+    async def _run(self, call: str, operation: Any, *args: Any, timeout: float = CALL_SECONDS) -> Any:
+        now = await self._runtime()
+        try:
+            return await now.run(operation, *args, timeout=timeout)
+        except ReplayError as error:
+            h.name_call(error, call)
+            raise
 
     # Writing
 
     async def add(self, record: Any, *, timeout: float | None = None) -> int:
         limit = opt.seconds("timeout", timeout)
         rows = encode_record(record, (await self._runtime()).core.schema)
-        return int((await self._run(write.write, rows, limit))[0])
+        return int((await self._run("add", write.write, rows, limit))[0])
 
     async def extend(self, batch: Any, *, timeout: float | None = None) -> NDArray[np.int64]:
         limit = opt.seconds("timeout", timeout)
         rows = encode_batch(batch, (await self._runtime()).core.schema)
-        indices: NDArray[np.int64] = await self._run(write.write, rows, limit)
+        indices: NDArray[np.int64] = await self._run("extend", write.write, rows, limit)
         return indices
 
     async def remove(self, index: Any) -> int:
-        return int(await self._run(write.remove, h.indices(index)))
+        return int(await self._run("remove", write.remove, h.indices(index)))
 
     async def empty(self, empty_write_count: bool = True) -> None:
-        await self._run(write.change, scripts.empty(reset=opt.flag("empty_write_count", empty_write_count)))
+        await self._run("empty", write.change, scripts.empty(reset=opt.flag("empty_write_count", empty_write_count)))
 
     # Drawing and waiting
 
@@ -133,7 +144,7 @@ class AsyncReplayBuffer:
         patience = h.Patience(timeout, cancel_event, stall_timeout)
         wish = h.draw_wish(core, self._setup.batch_size, batch_size, min_items, wait, patience, lease)
         decode = h.decoder(return_info)
-        return await self._run(draw.sample, wish, decode, timeout=wish.timeout if wish.wait else CALL_SECONDS)
+        return await self._run("sample", draw.sample, wish, decode, timeout=wish.timeout if wish.wait else CALL_SECONDS)
 
     async def ack(self, lease: Any) -> LeasesEnded:
         return await self._end_leases(scripts.ack, lease)
@@ -142,7 +153,7 @@ class AsyncReplayBuffer:
         return await self._end_leases(scripts.release, lease)
 
     async def _end_leases(self, verb: Any, lease: Any) -> LeasesEnded:
-        ended: LeasesEnded = await self._run(leases.end, verb, h.lease_names(lease))
+        ended: LeasesEnded = await self._run(verb.__name__, leases.end, verb, h.lease_names(lease))
         return ended
 
     async def wait_until_sampleable(
@@ -151,11 +162,11 @@ class AsyncReplayBuffer:
     ) -> bool:  # fmt: skip
         patience = h.Patience(timeout, cancel_event, stall_timeout)
         wish = h.wait_wish((await self._runtime()).core, self._setup.batch_size, min_items, patience)
-        return bool(await self._run(draw.wait_until, wish, timeout=wish.timeout))
+        return bool(await self._run("wait_until_sampleable", draw.wait_until, wish, timeout=wish.timeout))
 
     async def can_sample(self, batch_size: int | None = None) -> bool:
         wish = h.can_wish((await self._runtime()).core, self._setup.batch_size, batch_size)
-        return bool(await self._run(draw.can, wish))
+        return bool(await self._run("can_sample", draw.can, wish))
 
     async def __aiter__(self) -> AsyncIterator[Any]:
         while True:
@@ -169,23 +180,23 @@ class AsyncReplayBuffer:
 
     async def get(self, index: Any) -> Any:
         core, wanted = (await self._runtime()).core, h.indices(index)
-        return h.found(core, index, wanted, await self._read(read.get, wanted))
+        return h.found(core, index, wanted, await self._read("get", read.get, wanted))
 
     async def records(self) -> AsyncIterator[Any]:
         after: int | None = None
         while after != 0:
-            after, indices, payloads = await self._read(read.page, after or 0)
+            after, indices, payloads = await self._read("records", read.page, after or 0)
             schema = (await self._runtime()).core.schema
             for index, payload in zip(indices, payloads, strict=True):
                 assert schema is not None
                 yield decode_record(schema, payload, index)
 
     async def stats(self) -> dict[str, int | float | str | bool]:
-        counters: dict[str, int | float | str | bool] = await self._read(read.stats)
+        counters: dict[str, int | float | str | bool] = await self._read("stats", read.stats)
         return counters
 
     async def doctor(self) -> Report:
-        report: Report = await self._read(admin.examine)
+        report: Report = await self._read("doctor", admin.examine)
         return report
 
     async def _counter(self, name: str) -> int:
@@ -222,13 +233,13 @@ class AsyncReplayBuffer:
     # Ends of life
 
     async def shutdown(self, drain: bool = True) -> None:
-        await self._run(write.change, scripts.shutdown(drain=opt.flag("drain", drain)))
+        await self._run("shutdown", write.change, scripts.shutdown(drain=opt.flag("drain", drain)))
 
     async def reopen(self) -> None:
-        await self._run(write.change, scripts.reopen())
+        await self._run("reopen", write.change, scripts.reopen())
 
     async def delete(self) -> None:
-        await self._read(admin.delete)
+        await self._read("delete", admin.delete)
         await self.close()
 
     async def close(self) -> None:

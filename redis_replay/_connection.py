@@ -20,6 +20,7 @@ from redis_replay._wire import AsyncFakeWire, AsyncSocketWire, FakeWire, SocketW
 
 AsyncWire = AsyncSocketWire | AsyncFakeWire
 GREET_SECONDS = 1.0  # for the first words on a new connection
+MOMENT = 0.02  # seconds
 TRIES = 2  # of a step whose scripts are not loaded
 
 
@@ -31,6 +32,21 @@ def _missing(replies: Sequence[Any]) -> bool:
     """Whether one of the replies, or of those inside an EXEC, says that a script is not loaded."""
     flat = [*replies, *(replies[-1] if replies and isinstance(replies[-1], list) else ())]
     return any(isinstance(reply, ScriptMissingError) for reply in flat)
+
+
+def _left(until: float) -> float:
+    """Seconds until then. Never none: what has no time left is tried in a moment."""
+    return max(MOMENT, until - monotonic())
+
+
+def _check(until: float) -> None:
+    """A request for which no time is left is not sent: so it is known that it was not.
+
+    Raises:
+        WireError: the time is over.
+    """
+    if monotonic() >= until:
+        raise WireError(TimeoutError("timed out before anything was sent"))
 
 
 def _loaded(replies: list[Any]) -> None:
@@ -74,6 +90,14 @@ class _Exchange:
             elif isinstance(reply, list) and any(isinstance(r, Exception) for r in reply):
                 replies[i] = [self.faults.refusal(verb, r) if isinstance(r, Exception) else r for r in reply]
         return replies
+
+    def judged(self, verb: str, reply: Any) -> Any:
+        """One reply; a refusal, "not now" too, as ours."""
+        return self.faults.refusal(verb, reply) if isinstance(reply, Exception) else reply
+
+    def _greeting(self, wire: Wire | AsyncWire) -> Greeting | None:
+        """The first words, if they are still to be said on this socket."""
+        return None if wire.greeted or not self.core.capacity else Greeting(self.core, str(self.address))
 
     def result(self, step: Call | Pipe, replies: list[Any]) -> Any:
         """What is sent back to the operation."""
@@ -119,36 +143,37 @@ class Connection(_Exchange):
         Raises:
             LostError, NotNowError, ReplayError.
         """
+        until = monotonic() + step.timeout
         for _ in range(TRIES):
             verb, packed, count = self.packed(step)
-            replies = self._ask(verb, packed, count, step.timeout)
+            replies = self._ask(verb, packed, count, until)
             if not _missing(replies):
                 return self.result(step, replies)
             for command in self.needed(step):
-                _loaded(self._ask("SCRIPT LOAD", (command,), 1, step.timeout))
+                _loaded(self._ask("SCRIPT LOAD", (command,), 1, until))
         raise self.flushed(verb)
 
     def fetch(self, step: Fetch) -> Any:
         """Reads stream entries. Reading twice harms nobody, so replies of an unexpected form are read again."""
-        packed = (_burst.request(step),)
+        packed, until = (_burst.request(step),), monotonic() + step.timeout
         if step.size is not None:
             try:
-                return self._with_wire("XRANGE", step.timeout, lambda wire: wire.receive(packed, step))
+                return self._with_wire("XRANGE", step.timeout, lambda wire: wire.receive(packed, step, _left(until)))
             except _burst.IrregularError:
                 pass
-        return _burst.hand_on(step, self._ask("XRANGE", packed, len(step.indices) + 1, step.timeout))
+        return _burst.hand_on(step, self._ask("XRANGE", packed, len(step.indices) + 1, until))
 
-    def _ask(self, verb: str, packed: Iterable[bytes], count: int, timeout: float) -> list[Any]:
+    def _ask(self, verb: str, packed: Iterable[bytes], count: int, until: float) -> list[Any]:
         def ask(wire: Wire) -> list[Any]:
-            return self.translate(verb, wire.ask(packed, count, timeout))
+            return self.translate(verb, wire.ask(packed, count, _left(until)))
 
-        return self._with_wire(verb, timeout, ask)  # type: ignore[no-any-return]
+        return self._with_wire(verb, _left(until), ask)  # type: ignore[no-any-return]
 
     def _with_wire(self, verb: str, timeout: float, use: Callable[[Wire], Any]) -> Any:
         """Whatever goes wrong, a socket with an unread reply is closed; and where one is dead, the idle ones are, too."""
         wire = None
         try:
-            wire = self._idle_wire() or self._greeted(timeout)
+            wire = self._greeted(timeout)
             result = use(wire)
         except BaseException as error:
             if wire is not None:
@@ -164,13 +189,15 @@ class Connection(_Exchange):
         return result
 
     def _greeted(self, timeout: float) -> Wire:
-        """A new socket for commands, on which the first words have been said."""
-        wire = self.open(timeout)
+        """A socket for commands, on which the first words have been said, all within `timeout`."""
+        until = monotonic() + timeout
+        wire: Wire = self._idle_wire() or self.open(timeout)
+        greeting = self._greeting(wire)
         try:
-            greeting = Greeting(self.core, str(self.address))
-            while greeting.words:
-                replies = wire.ask((greeting.words,), 1, min(timeout, GREET_SECONDS))
-                greeting.heard(self.translate("greet", replies)[0])
+            while greeting and greeting.words:
+                reply = wire.ask((greeting.words,), 1, min(_left(until), GREET_SECONDS))[0]
+                wire.greeted = greeting.heard(self.judged("greet", reply))
+            _check(until)
         except BaseException:
             wire.close()
             raise
@@ -179,7 +206,7 @@ class Connection(_Exchange):
     def open(self, timeout: float) -> Wire:
         """A new socket, logged in within `timeout`, for the caller to close."""
         connection = self.address.connection(timeout)
-        return FakeWire(connection) if self.address.fake else SocketWire(connection)
+        return FakeWire(connection) if self.address.fake else SocketWire(connection, timeout)
 
     def lose(self, error: WireError, wire: Wire) -> None:
         """The subscription was lost: so are, perhaps, the other sockets."""
@@ -201,30 +228,31 @@ class AsyncConnection(_Exchange):
 
     async def run(self, step: Call | Pipe) -> Any:
         """Sends a step and gives its result; loads scripts that the server does not know."""
+        until = monotonic() + step.timeout
         for _ in range(TRIES):
             verb, packed, count = self.packed(step)
-            replies = await self._ask(verb, packed, count, step.timeout)
+            replies = await self._ask(verb, packed, count, until)
             if not _missing(replies):
                 return self.result(step, replies)
             for command in self.needed(step):
-                _loaded(await self._ask("SCRIPT LOAD", (command,), 1, step.timeout))
+                _loaded(await self._ask("SCRIPT LOAD", (command,), 1, until))
         raise self.flushed(verb)
 
     async def fetch(self, step: Fetch) -> Any:
         """Reads stream entries."""
-        packed = (_burst.request(step),)
-        return _burst.hand_on(step, await self._ask("XRANGE", packed, len(step.indices) + 1, step.timeout))
+        packed, until = (_burst.request(step),), monotonic() + step.timeout
+        return _burst.hand_on(step, await self._ask("XRANGE", packed, len(step.indices) + 1, until))
 
-    async def _ask(self, verb: str, packed: Iterable[bytes], count: int, timeout: float) -> list[Any]:
+    async def _ask(self, verb: str, packed: Iterable[bytes], count: int, until: float) -> list[Any]:
         async def ask(wire: AsyncWire) -> list[Any]:
-            return self.translate(verb, await wire.ask(packed, count, timeout))
+            return self.translate(verb, await wire.ask(packed, count, _left(until)))
 
-        return await self._with_wire(verb, timeout, ask)  # type: ignore[no-any-return]
+        return await self._with_wire(verb, _left(until), ask)  # type: ignore[no-any-return]
 
     async def _with_wire(self, verb: str, timeout: float, use: Callable[[AsyncWire], Awaitable[Any]]) -> Any:
         wire = None
         try:
-            wire = self._idle_wire() or await self._greeted(timeout)
+            wire = await self._greeted(timeout)
             result = await use(wire)
         except BaseException as error:
             if wire is not None:
@@ -240,13 +268,15 @@ class AsyncConnection(_Exchange):
         return result
 
     async def _greeted(self, timeout: float) -> AsyncWire:
-        """A new socket for commands, on which the first words have been said."""
-        wire = await self.open(timeout)
+        """A socket for commands, on which the first words have been said, all within `timeout`."""
+        until = monotonic() + timeout
+        wire: AsyncWire = self._idle_wire() or await self.open(timeout)
+        greeting = self._greeting(wire)
         try:
-            greeting = Greeting(self.core, str(self.address))
-            while greeting.words:
-                replies = await wire.ask((greeting.words,), 1, min(timeout, GREET_SECONDS))
-                greeting.heard(self.translate("greet", replies)[0])
+            while greeting and greeting.words:
+                reply = (await wire.ask((greeting.words,), 1, min(_left(until), GREET_SECONDS)))[0]
+                wire.greeted = greeting.heard(self.judged("greet", reply))
+            _check(until)
         except BaseException:
             await wire.close()
             raise

@@ -21,6 +21,7 @@ from redis_replay.samplers import Sampler, Uniform
 log = logging.getLogger("redis_replay")
 
 CALL_SECONDS = 5.0  # for a call without a timeout of its own, retries included
+SLOWEST = 2**20  # bytes a second: what goes so fast may take longer than its time
 PATIENCE_SECONDS = 60.0  # for an unreachable server, in a wait without a timeout
 LOG_SECONDS = 10.0  # between two log lines of one wait
 LANES = 256  # calls of one handle in one process at once; more queue
@@ -35,12 +36,14 @@ def _as_bytes(value: object) -> bytes:
 class Question:
     """What became of a write whose reply never came. Its lane and its error share it; who learns the answer first sets it."""
 
-    verb: str
+    verb: str  # the script
     lane: str
     number: int
     open_number: int
     answer: Outcome | None = None
     forgotten: bool = False  # the server does not know the lane any more: there will be no answer
+    call: str = ""  # as the caller knows it, where that is another name
+    leases: tuple[str, ...] = ()  # that it was to end
 
     @property
     def closed(self) -> bool:
@@ -70,6 +73,10 @@ class Lane:
         """The current number got no answer: the next request names it."""
         self.open_number = self.open_number or self.number
         self.resent = True
+
+    def begin_anew(self) -> None:
+        """Under another name: what is remembered of this one is not ours."""
+        self.name, self.number, self.registered = secrets.token_hex(8), 0, False
 
     def answered(self) -> None:
         """A script has answered: what was open is settled."""
@@ -135,7 +142,7 @@ class Core:
 
     def identity(self) -> dict[str, Any]:
         """What another handle on the same buffer starts from. Holds no data."""
-        names = ("epoch", "capacity", "sampler", "consume", "lease", "schema", "record_bytes", "bulk_limit")
+        names = ("epoch", "capacity", "sampler", "consume", "lease", "schema", "record_bytes", "bulk_limit", "lacks")
         return {name: getattr(self, name) for name in names}
 
     def identify(self, identity: dict[str, Any]) -> None:

@@ -15,13 +15,21 @@ from redis_replay._clock import monotonic
 from redis_replay._core import Core
 from redis_replay._keys import Keys, check_name
 from redis_replay._leases import caller
+from redis_replay._lua import verbs
 from redis_replay._ops_sample import Drawn
 from redis_replay._types import SampleInfo
 from redis_replay.embedded import EmbeddedServer, resolve
-from redis_replay.exceptions import ArgumentError, ArgumentTypeError, RecordNotFoundError
+from redis_replay.exceptions import (
+    ArgumentError,
+    ArgumentTypeError,
+    OutcomeUnknownError,
+    RecordNotFoundError,
+    ServerRefusedError,
+)
 from redis_replay.samplers import MAX_ENDS
 
 MAX_INDEX = 2**53 - 1
+INNER = frozenset({*verbs(), "pipeline", "SCRIPT LOAD", "XRANGE"})  # what is done for a call, and has no name outside
 
 
 @dataclass
@@ -53,6 +61,15 @@ def setup(
     server = resolve(target) if isinstance(target, str) and target.startswith("embedded:") else None
     address = Address(server or target)
     return Setup(address, checked_name, batch_size, poll, seed), server
+
+
+def name_call(error: BaseException, call: str) -> None:
+    """Gives an error the name of the call as its caller knows it, where it was raised under one of ours."""
+    if isinstance(error, ServerRefusedError) and error.verb in INNER:
+        error.restate(verb=call)
+    if isinstance(error, OutcomeUnknownError) and error.verb in ("add", "gate"):
+        error.restate(verb=call)
+        error.question.call = call
 
 
 def shared(target: object) -> None:

@@ -2,8 +2,11 @@
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+REMEMBERED = 1000  # leases whose end was learnt late
 
 
 def caller() -> Any:
@@ -37,6 +40,8 @@ class Leases:
 
     def __init__(self) -> None:
         self._open: dict[str, Lease] = {}
+        self._asked: dict[str, Any] = {}  # lease -> the Question of an ack or a release whose reply never came
+        self._ended: dict[str, str] = {}  # lease -> ack or release, where such a question turned out like that
 
     def __len__(self) -> int:
         return len(self._open)
@@ -49,6 +54,35 @@ class Leases:
         """They were acknowledged, released, or have run out."""
         for name in names:
             self._open.pop(name, None)
+
+    def ask(self, question: Any, names: tuple[str, ...]) -> None:
+        """The reply to an ack or a release never came."""
+        question.leases = names
+        if not question.closed:
+            self._asked.update(dict.fromkeys(names, question))
+
+    def questions(self, names: Sequence[str]) -> list[Any]:
+        """What is to be asked before these may be ended."""
+        return list({id(asked): asked for name in names if (asked := self._asked.get(name)) is not None}.values())
+
+    def learn(self, question: Any, ended: int, late: int) -> None:
+        """The question has its answer: `ended` of its leases, the first ones, but for `late`, which had ended before."""
+        for name in question.leases:
+            self._asked.pop(name, None)
+        done = question.leases[: ended + late]
+        self.end(list(done))
+        if not late:  # else it is not known which
+            self._ended.update(dict.fromkeys(done, question.verb))
+            for old in list(self._ended)[:-REMEMBERED]:
+                del self._ended[old]
+
+    def is_asked(self, name: str) -> bool:
+        """Whether it may have ended by an ack or a release whose reply never came."""
+        return name in self._asked
+
+    def take_ended(self, names: Sequence[str]) -> dict[str, str]:
+        """Those that had been ended by an ack or a release whose reply never came, and by which of them; told once."""
+        return {name: self._ended.pop(name) for name in names if name in self._ended}
 
     def names(self) -> list[str]:
         """All of them."""

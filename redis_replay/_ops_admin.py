@@ -9,6 +9,7 @@ from redis_replay import _ops_read as read
 from redis_replay import _requests as rq
 from redis_replay import _rights as rights
 from redis_replay import _scripts as scripts
+from redis_replay import _stored as stored
 from redis_replay._core import CALL_SECONDS, LOG_SECONDS, Core, Lane, log
 from redis_replay._server_facts import QUESTIONS, ServerFacts
 from redis_replay._steps import EVENTS, Listen, Pause, Step
@@ -27,7 +28,7 @@ from redis_replay.exceptions import (
     ServerTooOldError,
 )
 
-FORMAT = "2"  # of what is stored; one higher whenever a key, an answer or a payload changes its meaning
+FORMAT = "3"  # of what is stored; one higher whenever a key, an answer or a payload changes its meaning
 OPEN_SECONDS = 1.5
 NEED = "Redis 7.0 or Valkey 7.2"
 
@@ -74,10 +75,11 @@ def _probe(core: Core, until: float) -> Generator[Step, Any, ServerFacts]:
     # Without a MULTI, what follows would be run. DISCARD has nothing to do here, but a refusal comes before that.
     step = rq.commands(adds, (b"MULTI",), (b"EXEC",), (b"DISCARD",), *QUESTIONS)
     added, *control = yield from rq.deliver_once(core, step, until)
-    if isinstance(added, Exception) and not isinstance(added, (OutOfMemoryError, NoPermissionError)):
+    # Who reads needs neither memory nor the right to add; and what lies under the key that is never there, `open` names.
+    if isinstance(added, Exception) and not isinstance(added, (OutOfMemoryError, NoPermissionError, BufferDamagedError)):
         if isinstance(added, ServerRefusedError) and ("ID" in added.reason or "arguments" in added.reason):
             raise ServerTooOldError(address=added.address, found=added.reason, need=NEED)
-        raise added  # but who reads needs neither memory nor the right to add
+        raise added
     _raise_lacks([control[0], control[2]])
     reads, writes = rights.probes(core.keys, core.channel)
     replies = yield from rq.deliver_once(core, rq.commands((b"MULTI",), *reads, *writes, (b"DISCARD",)), until)
@@ -91,9 +93,9 @@ def _lacks(replies: list[Any]) -> NoPermissionError | None:
     errors = [reply for reply in replies if isinstance(reply, NoPermissionError)]
     if not errors:
         return None
-    first, listed = errors[0], dict.fromkeys(error.rights for error in errors)
+    first, listed = errors[0], dict.fromkeys(right for error in errors for right in error.rights)
     verb = "commands that will be needed"
-    return NoPermissionError(address=first.address, verb=verb, reason=first.reason, rights=" ".join(listed))
+    return NoPermissionError(address=first.address, verb=verb, reason=first.reason, rights=tuple(listed))
 
 
 def _raise_lacks(replies: list[Any]) -> None:
@@ -103,7 +105,8 @@ def _raise_lacks(replies: list[Any]) -> None:
 
 def _mismatch(core: Core, texts: list[str]) -> ConfigMismatchError:
     differences: dict[str, tuple[object, object]] = {
-        name: (stored, given) for name, stored, given in zip(texts[::3], texts[1::3], texts[2::3], strict=True)
+        name: (stored.setting(name, kept), stored.setting(name, given))
+        for name, kept, given in zip(texts[::3], texts[1::3], texts[2::3], strict=True)
     }
     return ConfigMismatchError(name=core.name, differences=differences)
 
@@ -159,7 +162,10 @@ def examine(core: Core) -> Generator[Step, Any, Report]:
         facts = yield from read.facts(core)
     except BufferDamagedError as damage:
         return Report((Finding("I3", damage.key, damage.expected, damage.found),))
-    findings = list(_judge(core, facts))
+    try:
+        findings = list(_judge(core, facts))
+    except BufferDamagedError as damage:
+        findings = [Finding("I3", damage.key, damage.expected, damage.found)]
     checked = {"records": int(facts["xlen"])}
     for what in ("order", "uses", "parting", "held", "holes", "leased"):
         looked, wrong = yield from read.audit(core, what)
@@ -173,17 +179,18 @@ def _judge(core: Core, facts: dict[str, str]) -> Generator[Finding, None, None]:
     if lacking := _COUNTED - n.keys():
         yield Finding("I2", core.keys.key("counters"), f"a number each: {', '.join(sorted(lacking))}", "none")
         return
-    live, stored = n["sampleable_size"] + n["hidden"] + n["leased"], n["storage_size"]
+    live, size = n["sampleable_size"] + n["hidden"] + n["leased"], n["storage_size"]
     counters, records = core.keys.key("counters"), core.keys.key("records")
     last_id = int(facts.get("last_id", "0-0").split("-")[1])
     half = core.keys.key("leased" if n["leases"] else "leases")
     rules: list[tuple[str, str, str, int, int]] = [
-        ("I1", records, "entries", stored, n["xlen"]),
+        ("I1", records, "entries", size, n["xlen"]),
         ("I1", core.keys.key("inbox"), "keys", 0, n["inbox"]),
-        ("I1", counters, "storage_size = live + hidden + leased + parting", live + n["parting"], stored),
+        ("I1", counters, "storage_size = live + hidden + leased + parting", live + n["parting"], size),
         ("I2", counters, "write_count = live + hidden + leased + consumed + evicted + removed",
          live + n["consumed"] + n["evicted"] + n["removed"], n["write_count"]),
         ("I3", core.keys.key("parting"), "entries", n["parting"], n["parting_size"]),
+        ("I3", core.keys.key("uses"), "entries", n.get("used", 0), n["uses_size"]),
         ("I3", half, "entries, as its other half has", n["leases"], n["leased_size"]),
         ("I3", core.keys.key("holds" if n["held"] else "held"), "there as its other half is", n["held"] > 0, n["holds"] > 0),
         ("I3", core.keys.key("waiting"), "entries", n["waiters"], n["waiting"]),
@@ -193,7 +200,8 @@ def _judge(core: Core, facts: dict[str, str]) -> Generator[Finding, None, None]:
     if facts.get("consume_after_n_samples") != "None":
         rules.append(("I3", core.keys.key("order"), "entries", n["sampleable_size"], n["order"]))
     else:
-        span = n["last"] - n["first"] + 1 - n["holes"]
+        skipped = stored.skipped(core.keys, facts["skipped"], n["first"], n["last"])
+        span = n["last"] - n["first"] + 1 - n["holes"] - skipped
         rules.append(("I3", core.keys.key("holes"), "live in first..last", n["sampleable_size"], span))
     for invariant, key, what, expected, found in rules:
         if expected != found:

@@ -8,8 +8,8 @@ from redis_replay import _scripts as scripts
 from redis_replay._core import CALL_SECONDS, Core, Lane, log
 from redis_replay._scripts import Script
 from redis_replay._steps import Step
-from redis_replay._types import LeasesEnded
-from redis_replay.exceptions import BufferGoneError
+from redis_replay._types import LeasesEnded, Reply
+from redis_replay.exceptions import BufferGoneError, OutcomeUnknownError, ReplayError
 
 MANY = 1000  # names in one request
 
@@ -22,24 +22,50 @@ def end(
     until: float | None = None,
     stop: rq.Stop | None = None,
 ) -> Generator[Step, Any, LeasesEnded]:
-    """Acknowledges or releases leases, in steps. Those that had ended are counted, and told in the log.
+    """Acknowledges or releases leases, in steps. Those that had ended are counted, and told in the log; those that an earlier
+    call had ended, whose reply never came, are not sent again.
 
     Raises:
-        OutcomeUnknownError: no answer came; BufferGoneError, ConnectionLostError, ServerRefusedError.
+        OutcomeUnknownError: no answer came; BufferGoneError, ConnectionLostError, ServerRefusedError. Their `done` says how
+        many leases were ended in steps before.
     """
+    for question in core.leases.questions(names):
+        yield from rq.learn(core, question, until or core.clock() + CALL_SECONDS, stop)
+    known = core.leases.take_ended(names)
+    names = [name for name in names if name not in known]
     applied = late = 0
     while (done := applied + late) < len(names):
         script = verb(lease=names[done : done + MANY])
-        reply = yield from rq.request(core, lane, script, until or core.clock() + CALL_SECONDS, writes=True, stop=stop)
-        if reply.word != "OK":
-            raise rq.refused(core, script.verb, reply)
-        applied, late = applied + int(reply.data[0]), late + int(reply.data[1])
+        try:
+            reply = yield from _ask(core, lane, script, names[done : done + MANY], until or core.clock() + CALL_SECONDS, stop)
+        except ReplayError as error:
+            error.done = done
+            raise
+        ended, before = rq.numbers(core, reply, 2)
+        applied, late = applied + ended, late + before
         core.leases.end(list(names[done : applied + late]))
     if late:
         log.warning(
             "buffer %r: %d of the leases had ended before; if they ran out, others may have their records", core.name, late
         )
-    return LeasesEnded(applied, late)
+    same = sum(by == verb.__name__ for by in known.values())
+    return LeasesEnded(applied + same, late + len(known) - same)
+
+
+def _ask(
+    core: Core, lane: Lane, script: Script, names: Sequence[str], until: float, stop: rq.Stop | None
+) -> Generator[Step, Any, Reply]:
+    before = lane.question
+    try:
+        reply = yield from rq.request(core, lane, script, until, writes=True, stop=stop)
+    except BaseException as error:
+        question = error.question if isinstance(error, OutcomeUnknownError) else lane.question
+        if question is not None and question is not before:
+            core.leases.ask(question, tuple(names))
+        raise
+    if reply.word != "OK":
+        raise rq.refused(core, script.verb, reply)
+    return reply
 
 
 def acknowledge_own(core: Core, lane: Lane, owner: Any, until: float, stop: rq.Stop | None) -> Generator[Step, Any, None]:
@@ -68,6 +94,7 @@ def renew(core: Core, until: float) -> Generator[Step, Any, None]:
 def _renew(core: Core, names: list[str], until: float) -> Generator[Step, Any, None]:
     for low in range(0, len(names), MANY):
         reply = yield from rq.ask(core, scripts.renew(name=names[low : low + MANY]), until)
-        core.leases.end(ended := [name for name in reply.texts() if name in names])
+        ended = [name for name in reply.texts() if name in names and not core.leases.is_asked(name)]
+        core.leases.end(ended)
         if ended:
             log.warning("buffer %r: %d leases ran out; others may be given their records", core.name, len(ended))

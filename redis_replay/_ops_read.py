@@ -17,13 +17,13 @@ PAGE_RECORDS = 1000
 GET_RECORDS = 4096  # of one script: the server answers nobody else meanwhile
 
 
-def stored_schema(core: Core, expected_hash: str | None = None) -> Generator[Step, Any, Schema]:
+def stored_schema(core: Core, expected_hash: str | None = None, until: float | None = None) -> Generator[Step, Any, Schema]:
     """The buffer's schema: the one that is known here, or the stored one. None of that hash any more: it is gone."""
     if core.schema is not None and expected_hash in (None, core.schema.hash):
         return core.schema
     config = core.keys.key("config").encode()
     step = rq.commands((b"HMGET", config, b"epoch", b"schema", b"record_bytes"))
-    replies = yield from rq.deliver_once(core, step)
+    replies = yield from rq.deliver_once(core, step, until)
     if isinstance(replies[0], Exception):
         raise replies[0]
     epoch, text, record_bytes = (as_text(value) if value is not None else None for value in replies[0])
@@ -46,7 +46,7 @@ def stats(core: Core) -> Generator[Step, Any, dict[str, int | float | str | bool
     raw["utilization"] = int(raw["storage_size"]) / int(raw["capacity"])
     raw["initialized"] = True
     raw["seconds_since_write"] = int(raw["idle_us"]) // 1_000_000  # whole, so that two looks in a row show the same
-    internal = ("clock", "clock_offset", "arrivals", "first", "last", "last_write", "idle_us", "rewound_at")
+    internal = ("clock", "clock_offset", "arrivals", "first", "last", "last_write", "idle_us", "rewound_at", "rewound_to")
     return {name: raw[name] for name in sorted(raw) if name not in internal}
 
 

@@ -12,7 +12,7 @@ from redis_replay import _ops_lease as leases
 from redis_replay import _requests as rq
 from redis_replay import _scripts as scripts
 from redis_replay import _stored as stored
-from redis_replay._core import CALL_SECONDS, LOG_SECONDS, PATIENCE_SECONDS, Core, Lane, log
+from redis_replay._core import CALL_SECONDS, LOG_SECONDS, PATIENCE_SECONDS, SLOWEST, Core, Lane, log
 from redis_replay._decode import Arriving
 from redis_replay._ops_read import PAGE_BYTES, stored_schema
 from redis_replay._options import FOREVER
@@ -89,6 +89,7 @@ class _Line:
     waited: bool = False
     idle: float = 0.0  # seconds since the last write, or inf
     writers: int = 0
+    leased: int = 0
 
     def stalls_in(self, wish: Wish, waited: float) -> float:
         """Seconds from the last answer until the wait is stalled, if nobody writes."""
@@ -115,7 +116,8 @@ def sample(core: Core, lane: Lane, wish: Wish, decode: Callable[[Core, Drawn], A
         for _ in range(TRIES):
             reply = yield from reach(core, lane, wish, deadline)
             drew = True
-            drawn = (yield from _collect(core, lane, reply)) if reply.word == "OK" else None
+            until = _patience(core, wish, deadline)
+            drawn = (yield from _collect(core, lane, reply, until)) if reply.word == "OK" else None
             if drawn is not None:
                 return _handed_out(core, wish, drawn, decode)
             lane.open_number = lane.number  # what was drawn in vain goes back with the next request
@@ -200,7 +202,7 @@ def _attempt(core: Core, lane: Lane, wish: Wish, line: _Line, *, join: bool, unt
     except (ConnectionLostError, ServerRefusedError) as error:
         raise _why(core, wish, line, error) from error
     if reply.word == "NOT_READY":
-        have, _, shutdowns, turn, idle, line.writers = rq.numbers(script.verb, reply, 6)
+        have, _, shutdowns, turn, idle, line.writers, line.leased = rq.numbers(core, reply, 7)
         line.have, line.shutdowns, line.turn, line.placed = have, shutdowns, turn / 1e6, join
         line.idle = idle / 1e6 if idle >= 0 else FOREVER
     elif reply.word not in ("OK", "READY", "LAPSED"):
@@ -235,18 +237,20 @@ def _leave_cancelled(core: Core, lane: Lane, wish: Wish, line: _Line, until: flo
         raise ReplayCancelledError(name=core.name, have=line.have, need=wish.need) from error
     if reply.word not in ("READY", "NOT_READY"):
         raise rq.refused(core, "wait", reply)
-    raise ReplayCancelledError(name=core.name, have=rq.numbers("wait", reply, 1)[0], need=wish.need)
+    raise ReplayCancelledError(name=core.name, have=rq.numbers(core, reply, 1)[0], need=wish.need)
 
 
 def _ended(core: Core, wish: Wish, line: _Line, *, stalled: bool) -> Exception:
     if not wish.wait:
-        return NotReadyError(name=core.name, have=line.have, need=wish.need)
+        return NotReadyError(name=core.name, have=line.have, need=wish.need, leased=line.leased)
     if stalled:
         return StalledError(
             name=core.name, have=line.have, need=wish.need, idle_s=line.idle, writers=line.writers,
-            stall_timeout_s=wish.stall_timeout,
+            stall_timeout_s=wish.stall_timeout, leased=line.leased,
         )  # fmt: skip
-    return ReplayTimeoutError(name=core.name, what=wish.what, have=line.have, need=wish.need, timeout_s=wish.timeout)
+    return ReplayTimeoutError(
+        name=core.name, what=wish.what, have=line.have, need=wish.need, timeout_s=wish.timeout, leased=line.leased
+    )
 
 
 def _pause(core: Core, lane: Lane, wish: Wish, line: _Line, deadline: float) -> Generator[Step, Any, None]:
@@ -278,25 +282,31 @@ def _log(core: Core, wish: Wish, line: _Line, logged: float) -> float:
     return core.clock()
 
 
-def _collect(core: Core, lane: Lane, reply: Reply) -> Generator[Step, Any, Drawn | None]:
-    """The batch of an answer; None where its payloads are gone already."""
-    n, live, schema_hash, flags, lease, indices, uses = map(as_text, reply.data[:7])
-    yield from stored_schema(core, schema_hash)
+def _collect(core: Core, lane: Lane, reply: Reply, until: float) -> Generator[Step, Any, Drawn | None]:
+    """The batch of an answer; None where its payloads are gone already. It may be late only while it comes fast enough."""
+    try:
+        n, live, schema_hash, flags, lease, indices, uses = map(as_text, reply.data[:7])
+        counted = np.array(uses.split(), np.int64) if uses else None
+        size, size_live, record_bytes = int(n), int(live), 0 if "p" in flags else int(reply.data[7])
+    except (ValueError, IndexError, OverflowError):
+        raise rq.kept(core, reply) from None
+    yield from stored_schema(core, schema_hash, until)
     index = stored.indices(core.keys, indices)
     core.gave(int(index.max(initial=0)))
-    counted = np.array(uses.split(), np.int64) if uses else None
     payloads: Any = reply.data[7:]
     if "p" not in flags:
-        core.record_bytes = int(reply.data[7])
-        payloads = yield from _fetch(core, lane, indices.split())
-    elif len(payloads) != int(n):
+        core.record_bytes = record_bytes
+        payloads = yield from _fetch(core, lane, indices.split(), until)
+    elif len(payloads) != size:
         payloads = None
     if payloads is None:
         return None
-    return Drawn(index, counted, int(live), "l" in flags, lease if lease != "-" else None, payloads)
+    return Drawn(index, counted, size_live, "l" in flags, lease if lease != "-" else None, payloads)
 
 
-def _fetch(core: Core, lane: Lane, indices: list[str]) -> Generator[Step, Any, list[bytes] | Arriving | None]:
+def _fetch(
+    core: Core, lane: Lane, indices: list[str], until: float
+) -> Generator[Step, Any, list[bytes] | Arriving | None]:  # fmt: skip
     """Payloads by native XRANGE, in bursts; a slow fetch keeps its hold alive. None where one is gone."""
     assert core.schema is not None
     size = core.schema.record_size
@@ -308,7 +318,8 @@ def _fetch(core: Core, lane: Lane, indices: list[str]) -> Generator[Step, Any, l
     for low in range(0, len(indices), burst):
         wanted = tuple(i.encode() for i in indices[low : low + burst])
         step = Fetch(records, wanted, config, b"epoch", core.epoch.encode(), size, partial(_put_behind, put, low))
-        epoch = yield from rq.deliver_once(core, step)
+        soonest = core.clock() + len(wanted) * core.record_bytes / SLOWEST
+        epoch = yield from rq.deliver_once(core, step, max(until, soonest))
         if isinstance(epoch, Exception):
             raise epoch
         if epoch is None:
@@ -317,7 +328,7 @@ def _fetch(core: Core, lane: Lane, indices: list[str]) -> Generator[Step, Any, l
             raise BufferGoneError(name=core.name)
         if core.clock() - renewed > RENEW_SECONDS:
             renewed = core.clock()
-            yield from rq.ask(core, scripts.renew(name=(lane.name,)))
+            yield from rq.ask(core, scripts.renew(name=(lane.name,)), max(until, core.clock() + GRACE_SECONDS))
     return out  # type: ignore[no-any-return]
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from redis_replay import _requests as rq
 from redis_replay import _scripts as scripts
-from redis_replay._core import CALL_SECONDS, Core, Lane
+from redis_replay._core import CALL_SECONDS, SLOWEST, Core, Lane
 from redis_replay._encode import Rows
 from redis_replay._ops_read import stored_schema
 from redis_replay._options import FOREVER
@@ -27,8 +27,8 @@ SMALL, SMALL_STEP = (
 
 
 def write(core: Core, lane: Lane, rows: Rows, timeout: float = FOREVER) -> Generator[Step, Any, NDArray[np.int64]]:
-    """Writes all of `rows`, cut into steps in order, within `timeout` seconds; without end each step has CALL_SECONDS. Gives
-    their indices, int64 (n,).
+    """Writes all of `rows`, cut into steps in order, within `timeout` seconds; without end each step has CALL_SECONDS, and what
+    its bytes need on a slow line. Gives their indices, int64 (n,).
 
     Raises:
         ArgumentError: a record is empty, or above the limit of one step or of the server.
@@ -40,7 +40,7 @@ def write(core: Core, lane: Lane, rows: Rows, timeout: float = FOREVER) -> Gener
     out: list[NDArray[np.int64]] = []
     done, deadline = 0, core.clock() + timeout
     for low, high in _cut(rows):
-        until = deadline if timeout < FOREVER else core.clock() + CALL_SECONDS
+        until = deadline if timeout < FOREVER else core.clock() + CALL_SECONDS + min(rows.nbytes, STEP_BYTES) / SLOWEST
         try:
             first, last = yield from _write_step(core, lane, rows, low, high, until)
         except ReplayError as error:
@@ -82,7 +82,9 @@ def _write_step(core: Core, lane: Lane, rows: Rows, low: int, high: int, until: 
         reply = yield from send(core, lane, rows, low, high, about, until)
         if reply.word == "OK":
             core.schema, core.record_bytes = core.schema or rows.schema, max(core.record_bytes, rows.largest)
-            first, last = rq.numbers("add", reply, 2)
+            first, last = rq.numbers(core, reply, 2)
+            if not 0 < first <= last == first + high - low - 1:
+                raise rq.kept(core, reply)
             core.gave(last)
             return first, last
         if reply.word == "NO_SCHEMA":
@@ -129,13 +131,13 @@ def _gate(core: Core, lane: Lane, rows: Rows, low: int, high: int, about: _About
     def packed() -> Iterator[bytes]:
         return chain((rq.pack(b"MULTI"), opening), rows.pieces(prefix, low, high), (closing, rq.pack(b"EXEC")))
 
-    step = Pipe(packed, replies=high - low + 4, needs=("gate",))
+    step = Pipe(packed, replies=high - low + 4, needs=("gate",), slack=about["total_bytes"] / SLOWEST)
     answers = yield from rq.answered(core, lane, "gate", step, until, writes=True, take=rq.inner_replies)
     return _judge(core, answers[0], answers[-1])
 
 
 def _judge(core: Core, opened: Any, closed: Any) -> Reply:
-    first, last = rq.read(opened), rq.read(closed)
+    first, last = (rq.checked(core, "gate", rq.read(answer)) for answer in (opened, closed))
     if first.word != "OPEN":
         return first
     if last.word == "CLOSED":
@@ -154,7 +156,7 @@ def remove(core: Core, lane: Lane, indices: list[int]) -> Generator[Step, Any, i
         except ReplayError as error:
             error.done = low
             raise
-        removed += rq.numbers("remove", reply, 1)[0]
+        removed += rq.numbers(core, reply, 1)[0]
     return removed
 
 

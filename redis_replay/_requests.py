@@ -8,19 +8,23 @@ import numpy as np
 
 from redis_replay import _codes
 from redis_replay import _scripts as scripts
-from redis_replay._core import CALL_SECONDS, Core, Lane, Question
-from redis_replay._lua import load
+from redis_replay._core import CALL_SECONDS, SLOWEST, Core, Lane, Question
+from redis_replay._lua import header, load
 from redis_replay._scripts import Script
 from redis_replay._steps import Call, Fetch, LostError, Pipe, Sleep, Step, UnansweredError
 from redis_replay._types import Outcome, Reply, as_text
-from redis_replay.exceptions import OutcomeUnknownError, ProtocolError, ReplayError
+from redis_replay.exceptions import BufferDamagedError, OutcomeUnknownError, ProtocolError, ReplayError
+from redis_replay.samplers import MAX_ENDS
 
 Take = Callable[[Any], Any]  # what to make of a reply
 Stop = Callable[[], bool]  # whether a call that is not answered shall give up
 UNKEPT = (b"GONE", b"DAMAGED", b"FORGOTTEN", b"STALE")  # answers that the server does not keep with the lane's number
+UNNUMBERED = ("open", "delete", "stats", "doctor", "audit", "get", "page", "renew", "greet")
 WRITES = ("stats", "delete", "renew")  # scripts without a number that change something
+ENDS = ("ack", "release")  # whose leases the handle would else end again
 STOP_SECONDS = 1.0  # between two looks at it
 HEAVY = 4096  # records of a batch: above, what was held ends by a script of its own, so that no script takes long
+TRY_SECONDS = 0.1  # what a further try has at least: one that cannot be answered in time would only hide why
 FIRST_BACKOFF, LAST_BACKOFF = 0.01, 0.5  # seconds between tries; the real one is jittered
 
 
@@ -62,24 +66,44 @@ def read(raw: Sequence[Any]) -> Reply:
     return Reply(as_text(raw[0]), as_text(raw[1]), list(raw[2:]))
 
 
-def numbers(verb: str, reply: Reply, n: int) -> list[int]:
-    """The first `n` data of an answer as whole numbers.
+def kept(core: Core, reply: Reply) -> BufferDamagedError:
+    """The error for an answer that no script of ours gives: the server keeps it with the lane, and somebody wrote there."""
+    found = f"has {' '.join([reply.word, *reply.texts()])[:60]!r} as the answer to a request"
+    if reply.word == "STALE":
+        found = "has a later request of a lane than was ever made"
+    return BufferDamagedError(name=core.name, key=core.keys.key("requests"), found=found, expected="what scripts wrote")
+
+
+def checked(core: Core, verb: str, reply: Reply) -> Reply:
+    """The answer to a numbered request, if the script's header has its word.
 
     Raises:
-        ProtocolError: they are none.
+        BufferDamagedError: it has not.
+    """
+    if reply.word == "STALE" or reply.word not in header(verb).returns:
+        raise kept(core, reply)
+    return reply
+
+
+def numbers(core: Core, reply: Reply, n: int) -> list[int]:
+    """The first `n` data of an answer to a numbered request, as whole numbers.
+
+    Raises:
+        BufferDamagedError: they are none.
     """
     try:
         found = [int(value) for value in reply.data[:n]]
     except ValueError:
         found = []
     if len(found) != n:
-        raise ProtocolError(verb=verb, reply=[reply.word, *reply.texts()[:n]])
+        raise kept(core, reply)
     return found
 
 
 def refused(core: Core, verb: str, reply: Reply) -> ReplayError:
     """The exception for an answer that is a refusal."""
-    return _codes.error(verb, reply.word, core.name, reply.texts())
+    error = _codes.error(verb, reply.word, core.name, reply.texts())
+    return kept(core, reply) if isinstance(error, ProtocolError) and verb not in UNNUMBERED else error
 
 
 def _as_it_is(reply: Any) -> Any:
@@ -100,19 +124,33 @@ def deliver(
     while True:
         left = until - core.clock()
         try:
-            step.timeout = max(0.05, min(left, STOP_SECONDS if stop else CALL_SECONDS))
+            step.timeout = max(0.05, min(left, (STOP_SECONDS if stop else CALL_SECONDS) + step.slack))
             return take((yield step)), sent + 1
         except UnansweredError as lost:
             sent += isinstance(lost, LostError)
             lost.sent = sent
-            if core.clock() + backoff >= until or (stop and stop()):
+            if core.clock() + backoff + TRY_SECONDS >= until or (stop and stop()):
                 raise
-        except ReplayError as refusal:
+        except ReplayError as found:
+            refusal = (yield from _named(core, found)) if isinstance(found, BufferDamagedError) else found
             if sent:
                 raise UnansweredError(refusal, sent) from refusal
-            raise
+            raise refusal from found.__cause__
         yield Sleep(backoff * core.jitter.uniform(0.5, 1.5))
         backoff = min(LAST_BACKOFF, backoff * 2)
+
+
+def _named(core: Core, damage: BufferDamagedError) -> Generator[Step, Any, BufferDamagedError]:
+    """A server that meets a key of another type does not say which: `open` looks at each, and changes nothing."""
+    if damage.key != core.keys.key("*"):
+        return damage
+    try:
+        looks = Script("open", (core.epoch.encode(), *scripts.open(format="", mode="attach", option={}).args))
+        reply = read((yield Call(looks)))
+    except (UnansweredError, ReplayError):
+        return damage
+    found = refused(core, "open", reply) if reply.word == "DAMAGED" else damage
+    return found if isinstance(found, BufferDamagedError) else damage
 
 
 def deliver_once(
@@ -193,22 +231,38 @@ def learn(core: Core, question: Question, until: float, stop: Stop | None = None
     head = core.epoch.encode(), question.lane.encode(), b"%d" % question.number, b"%d" % question.open_number
     reply = read((yield from deliver_once(core, Call(Script("resolve", (*head, *scripts.resolve().args))), until, stop)))
     if reply.word == "OK":
-        question.answer = _outcome(question.verb, reply.texts())
-        core.gave(int(question.answer.index.max(initial=0)))
+        try:
+            _close(core, question, reply.texts())
+        except (ValueError, IndexError):
+            question.forgotten = True  # as good as none
+            core.leases.learn(question, 0, 0)
+            raise kept(core, reply) from None
     elif reply.word in ("FORGOTTEN", "STALE"):  # stale: the lane goes on only when somebody else has the answer
         question.forgotten = question.answer is None
+        core.leases.learn(question, 0, 0)
     else:
         raise refused(core, "resolve", reply)
 
 
-def _outcome(verb: str, answer: list[str]) -> Outcome:
-    """What the answer that a write was given says. Whatever is not OK was refused."""
-    if answer[0] != "OK":
-        return Outcome(applied=False)
-    if verb == "remove":
-        return Outcome(applied=True, removed=int(answer[1]))
-    first, last = map(int, answer[1:3]) if verb in ("add", "gate") else (1, 0)
-    return Outcome(applied=True, index=np.arange(first, last + 1, dtype=np.int64))
+def _close(core: Core, question: Question, answer: list[str]) -> None:
+    """Takes in the answer that a write was given. Whatever is not OK was refused.
+
+    Raises:
+        ValueError, IndexError: no script of ours gives such an answer.
+    """
+    outcome, ended = Outcome(applied=answer[0] == "OK"), (0, 0)
+    if outcome.applied and question.verb == "remove":
+        outcome = Outcome(applied=True, removed=int(answer[1]))
+    elif outcome.applied and question.verb in ("add", "gate"):
+        first, last = int(answer[1]), int(answer[2])
+        if not 0 < first <= last < first + MAX_ENDS:
+            raise ValueError(answer)
+        outcome = Outcome(applied=True, index=np.arange(first, last + 1, dtype=np.int64))
+        core.gave(last)
+    elif outcome.applied and question.verb in ENDS:
+        ended = int(answer[1]), int(answer[2])
+    core.leases.learn(question, *ended)
+    question.answer = outcome
 
 
 def request(
@@ -223,7 +277,7 @@ def request(
     while True:
         yield from prepare(core, lane, until, stop)
         reply = yield from _request(core, lane, script, until, writes=writes, stop=stop)
-        lane.heavy = script.verb == "sample" and reply.word == "OK" and int(reply.data[0]) > HEAVY
+        lane.heavy = script.verb == "sample" and reply.word == "OK" and numbers(core, reply, 1)[0] > HEAVY
         if reply.word != "FORGOTTEN":
             return reply
         lane.registered = False
@@ -232,9 +286,11 @@ def request(
 def _request(
     core: Core, lane: Lane, script: Script, until: float, *, writes: bool, stop: Stop | None = None
 ) -> Generator[Step, Any, Reply]:
-    step = Call(numbered(core, lane, lane.next_number(), script))
-    raw = yield from answered(core, lane, script.verb, step, until, writes=writes, stop=stop)
-    return read(raw)
+    step = Call(numbered(core, lane, lane.next_number(), script), slack=len(script.packed) / SLOWEST)
+    reply = read((yield from answered(core, lane, script.verb, step, until, writes=writes, stop=stop)))
+    if reply.word == "STALE":  # none of its numbers would be judged any more
+        lane.begin_anew()
+    return checked(core, script.verb, reply)
 
 
 def answered(
@@ -251,8 +307,10 @@ def answered(
             lane.question = Question(verb, lane.name, lane.number, open_number)
             raise _unknown(core, lane.question) from lost.error
         raise lost.error from lost.error.__cause__
-    except BaseException:
+    except BaseException as error:
         lane.leave_open()
+        if verb in ENDS and not isinstance(error, ReplayError):  # an interrupt
+            lane.question = Question(verb, lane.name, lane.number, open_number)
         raise
     lane.resent = lane.resent or sent > 1
     lane.answered()

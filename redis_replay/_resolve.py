@@ -38,7 +38,7 @@ async def _ask_async(runtime: Any, question: Question) -> Outcome:
 def _check(core: Core, question: Question, *, foreign: bool) -> None:
     if foreign:
         why = "only the process and the event loop that made the call can ask"
-        raise OutcomeLostError(name=core.name, verb=question.verb, reason=why)
+        raise OutcomeLostError(name=core.name, verb=question.call or question.verb, reason=why)
     if core.closed:
         raise BufferClosedError(name=core.name)
 
@@ -46,5 +46,5 @@ def _check(core: Core, question: Question, *, foreign: bool) -> None:
 def _answer(core: Core, question: Question) -> Outcome:
     if question.answer is None:
         why = f"the server does not know lane {question.lane} any more"
-        raise OutcomeLostError(name=core.name, verb=question.verb, reason=why)
+        raise OutcomeLostError(name=core.name, verb=question.call or question.verb, reason=why)
     return question.answer

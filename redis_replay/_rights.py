@@ -24,6 +24,7 @@ WRITE = {
     "xrevrange": "K + -", "xtrim": "K MAXLEN 0", "zadd": "K 0 m", "zrange": "K 0 1", "zrangebyscore": "K 0 1", "zrem": "K m",
     "zremrangebyrank": "K 0 1", "zrevrange": "K 0 1", "zscore": "K m",
 }  # fmt: skip
+OPTIONAL = ("info",)  # what lua/greet.lua goes on without
 FIRST = ("client|setname", "multi", "discard", "evalsha")  # what logging in and the look itself need
 
 Command = tuple[bytes, ...]
@@ -48,19 +49,19 @@ def probes(keys: Keys, channel: str) -> tuple[list[Command], list[Command]]:
     return [script, *(command(*item) for item in READ.items())], [command(*item) for item in writes.items()]
 
 
-def missing(text: str, name: str) -> str | None:
-    """The right that a refusal is about, as ACL SETUSER takes it; None if it is about something else.
+def missing(text: str, name: str) -> tuple[str, ...]:
+    """The right that a refusal is about, as ACL SETUSER takes it; none if it is about something else.
 
     Redis 7.0 does not say which command a script may not run, but where in the script it stands. Where that is a line which
     several share, it is all of them.
     """
     if found := _COMMAND.search(text):
-        return f"+{found[1]}"
+        return (f"+{found[1]}",)
     if found := _UNNAMED.search(text):
-        return " ".join(f"+{right}" for right in _at(found[1], int(found[2])))
+        return tuple(f"+{right}" for right in _at(found[1], int(found[2])))
     if any(words in text for words in _KEY):
-        return "~" + Keys(name).key("*")
-    return "&" + Keys(name).key("*") if any(words in text for words in _CHANNEL) else None
+        return ("~" + Keys(name).key("*"),)
+    return ("&" + Keys(name).key("*"),) if any(words in text for words in _CHANNEL) else ()
 
 
 @cache

@@ -12,27 +12,31 @@ QUESTIONS = (b"CONFIG", b"GET", b"maxmemory-policy"), (b"CONFIG", b"GET", b"prot
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """`policy` is its maxmemory-policy; `bulk_limit` its proto-max-bulk-len, in bytes. None: it does not tell."""
+    """`policy` is its maxmemory-policy; `bulk_limit` its proto-max-bulk-len, in bytes. None: it does not tell. `informs`: it
+    answers INFO, so that lua/greet.lua can tell one process from another.
+    """
 
     policy: str | None
     bulk_limit: int | None
+    informs: bool
 
     @classmethod
     def of(cls, answers: Sequence[Any]) -> "ServerFacts":
         """Reads the answers to QUESTIONS; a refusal may stand for each."""
         policy, bulk_limit, info = answers
         limit = _setting(bulk_limit)
-        return cls(_setting(policy) or _of_info(info), int(limit) if limit else None)
+        return cls(_setting(policy) or _of_info(info), int(limit) if limit else None, isinstance(info, bytes))
 
     def tell(self, core: Core) -> None:
         """Says in the log what a user should know: once for each handle that is opened."""
+        untold = []
         if self.policy is None:
-            log.info(
-                "buffer %r: the server tells its maxmemory-policy neither by CONFIG GET nor by INFO; "
-                "it must not be one of allkeys-* (docs/limits.md)",
-                core.name,
-            )
-        elif self.policy.startswith("allkeys-"):
+            untold.append("its maxmemory-policy, which must not be one of allkeys-* (docs/limits.md)")
+        if not self.informs:
+            untold.append("by INFO which process it is: indices that a crash loses may be given again (docs/guarantees.md)")
+        if untold:
+            log.info("buffer %r: the server does not tell %s", core.name, "; nor ".join(untold))
+        if self.policy is not None and self.policy.startswith("allkeys-"):
             log.warning(
                 "buffer %r: the server's maxmemory-policy is %s: when its memory is full, it throws away whole keys, and the "
                 "buffer with them; set it to noeviction (docs/limits.md)",

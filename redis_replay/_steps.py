@@ -15,7 +15,8 @@ class Call:
     """Run a script once. Sent back: its reply."""
 
     script: Script
-    timeout: float = 5.0  # seconds for the reply
+    timeout: float = 5.0  # seconds for all of it, from the first byte sent to the last that comes
+    slack: float = 0.0  # seconds that its bytes may need to be sent, on a slow line
 
 
 @dataclass(slots=True)
@@ -28,6 +29,7 @@ class Pipe:
     replies: int
     timeout: float = 5.0
     needs: tuple[str, ...] = ()  # verbs that must be loaded
+    slack: float = 0.0
 
 
 @dataclass(slots=True)
@@ -45,6 +47,7 @@ class Fetch:
     size: int | None  # bytes of every payload, where they are all equal
     put: Callable[[int, Any], None]
     timeout: float = 5.0
+    slack: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

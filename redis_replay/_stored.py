@@ -15,6 +15,7 @@ from redis_replay.samplers import Sampler, parse
 
 MAX_SAMPLER = 200  # characters
 _WHOLE = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+_RANGES = re.compile(r"([0-9]{1,16}:[0-9]{1,16}( |$))*", re.ASCII)
 
 
 def damaged(keys: Keys, what: str, field: str, text: str, expected: str) -> BufferDamagedError:
@@ -37,6 +38,28 @@ def uses(keys: Keys, config: Mapping[str, str]) -> int | None:
     """consume_after_n_samples."""
     text = config.get("consume_after_n_samples")
     return None if text == "None" else number(keys, "config", "consume_after_n_samples", text)
+
+
+def setting(name: str, text: str) -> object:
+    """A setting as it is passed; the text itself where it is none."""
+    try:
+        if text == "None":
+            return None
+        return parse(text[:MAX_SAMPLER]) if name == "sampler" else float(text) if name == "lease" else int(text)
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+        return text
+
+
+def skipped(keys: Keys, text: str, first: int, last: int) -> int:
+    """How many of the indices first..last are in the ranges "low:high" that nobody is given.
+
+    Raises:
+        BufferDamagedError: the text has no such ranges.
+    """
+    if not _RANGES.fullmatch(text):
+        raise damaged(keys, "config", "skipped", text, "ranges of indices")
+    ranges = [(int(low), int(high)) for low, high in (word.split(":") for word in text.split())]
+    return sum(max(0, min(high, last) - max(low, first) + 1) for low, high in ranges)
 
 
 def lease(keys: Keys, config: Mapping[str, str]) -> float | None:

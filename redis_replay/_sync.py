@@ -19,7 +19,7 @@ from redis_replay._decode import decode_record
 from redis_replay._encode import encode_batch, encode_record
 from redis_replay._runtime import Runtime
 from redis_replay._types import LeasesEnded, Report
-from redis_replay.exceptions import BufferClosedError, BufferShutDownError
+from redis_replay.exceptions import BufferClosedError, BufferShutDownError, ReplayError
 
 
 class ReplayBuffer:
@@ -100,8 +100,9 @@ class ReplayBuffer:
     def _open(self, operation: Any, *args: Any) -> None:
         try:
             self._now.drive(operation(self._now.core, *args))
-        except BaseException:
+        except BaseException as error:
             self.close()
+            h.name_call(error, "open")
             raise
 
     # Running operations
@@ -113,12 +114,20 @@ class ReplayBuffer:
             self._now = Runtime(self._setup.address, self._now.core.renew())
         return self._now
 
-    def _read(self, operation: Any, *args: Any) -> Any:
+    def _read(self, call: str, operation: Any, *args: Any) -> Any:
         now = self._runtime()
-        return now.drive(operation(now.core, *args))
+        try:
+            return now.drive(operation(now.core, *args))
+        except ReplayError as error:
+            h.name_call(error, call)
+            raise
 
-    def _run(self, operation: Any, *args: Any, timeout: float = CALL_SECONDS) -> Any:
-        return self._runtime().run(operation, *args, timeout=timeout)
+    def _run(self, call: str, operation: Any, *args: Any, timeout: float = CALL_SECONDS) -> Any:
+        try:
+            return self._runtime().run(operation, *args, timeout=timeout)
+        except ReplayError as error:
+            h.name_call(error, call)
+            raise
 
     # Writing
 
@@ -134,7 +143,7 @@ class ReplayBuffer:
         """
         limit = opt.seconds("timeout", timeout)
         rows = encode_record(record, self._runtime().core.schema)
-        return int(self._run(write.write, rows, limit)[0])
+        return int(self._run("add", write.write, rows, limit)[0])
 
     def extend(self, batch: Any, *, timeout: float | None = None) -> NDArray[np.int64]:
         """Writes a batch: leaves with a leading batch dimension, or a list of records. Gives their indices, int64 (n,).
@@ -143,19 +152,19 @@ class ReplayBuffer:
         than the capacity keeps its tail; the rest counts as written and evicted.
 
         Args:
-            timeout: seconds for the call, outages included; None and inf: 5 s for each step.
+            timeout: seconds for the call, outages included; None and inf: 5 s for each step, and 1 s for each MiB of it.
 
         Raises:
             as `add`; `done` of the error says how many records were written in steps before.
         """
         limit = opt.seconds("timeout", timeout)
         rows = encode_batch(batch, self._runtime().core.schema)
-        indices: NDArray[np.int64] = self._run(write.write, rows, limit)
+        indices: NDArray[np.int64] = self._run("extend", write.write, rows, limit)
         return indices
 
     def remove(self, index: Any) -> int:
         """Takes records out by index (one or many); those that are not there are passed over. Gives how many were."""
-        return int(self._run(write.remove, h.indices(index)))
+        return int(self._run("remove", write.remove, h.indices(index)))
 
     def empty(self, empty_write_count: bool = True) -> None:
         """Takes all records out. Indices go on: none ever means other bytes.
@@ -163,7 +172,7 @@ class ReplayBuffer:
         Args:
             empty_write_count: start write_count, consumed, evicted and removed at 0; False counts what goes as removed.
         """
-        self._run(write.change, scripts.empty(reset=opt.flag("empty_write_count", empty_write_count)))
+        self._run("empty", write.change, scripts.empty(reset=opt.flag("empty_write_count", empty_write_count)))
 
     # Drawing and waiting
 
@@ -199,7 +208,7 @@ class ReplayBuffer:
         patience = h.Patience(timeout, cancel_event, stall_timeout)
         wish = h.draw_wish(core, self._setup.batch_size, batch_size, min_items, wait, patience, lease)
         decode = h.decoder(return_info)
-        return self._run(draw.sample, wish, decode, timeout=wish.timeout if wish.wait else CALL_SECONDS)
+        return self._run("sample", draw.sample, wish, decode, timeout=wish.timeout if wish.wait else CALL_SECONDS)
 
     def ack(self, lease: Any) -> LeasesEnded:
         """The reader is done with a batch: its uses count, and what had its last one is consumed.
@@ -209,7 +218,7 @@ class ReplayBuffer:
 
         Returns:
             How many it ended, and how many had ended before: they ran out, and others may have their records; or `ack`,
-            `release`, the next `sample` or `empty` had ended them.
+            `release`, the next `sample` or `empty` had ended them. They go in steps: `done` of an error counts those before.
         """
         return self._end_leases(scripts.ack, lease)
 
@@ -218,7 +227,7 @@ class ReplayBuffer:
         return self._end_leases(scripts.release, lease)
 
     def _end_leases(self, verb: Any, lease: Any) -> LeasesEnded:
-        ended: LeasesEnded = self._run(leases.end, verb, h.lease_names(lease))
+        ended: LeasesEnded = self._run(verb.__name__, leases.end, verb, h.lease_names(lease))
         return ended
 
     def wait_until_sampleable(
@@ -234,12 +243,12 @@ class ReplayBuffer:
         """
         patience = h.Patience(timeout, cancel_event, stall_timeout)
         wish = h.wait_wish(self._runtime().core, self._setup.batch_size, min_items, patience)
-        return bool(self._run(draw.wait_until, wish, timeout=wish.timeout))
+        return bool(self._run("wait_until_sampleable", draw.wait_until, wish, timeout=wish.timeout))
 
     def can_sample(self, batch_size: int | None = None) -> bool:
         """Whether `sample(batch_size)` would succeed now. False also when the buffer is shut down."""
         wish = h.can_wish(self._runtime().core, self._setup.batch_size, batch_size)
-        return bool(self._run(draw.can, wish))
+        return bool(self._run("can_sample", draw.can, wish))
 
     def __iter__(self) -> Iterator[Any]:
         """Batches of the handle's batch_size, each waited for, until the buffer is shut down."""
@@ -258,7 +267,7 @@ class ReplayBuffer:
             RecordNotFoundError: there is none (any more). RecordDecodeError.
         """
         core, wanted = self._runtime().core, h.indices(index)
-        return h.found(core, index, wanted, self._read(read.get, wanted))
+        return h.found(core, index, wanted, self._read("get", read.get, wanted))
 
     def records(self) -> Iterator[Any]:
         """Every stored record in order of index, read in pages while the buffer goes on.
@@ -268,7 +277,7 @@ class ReplayBuffer:
         """
         after: int | None = None
         while after != 0:
-            after, indices, payloads = self._read(read.page, after or 0)
+            after, indices, payloads = self._read("records", read.page, after or 0)
             schema = self._runtime().core.schema
             for index, payload in zip(indices, payloads, strict=True):
                 assert schema is not None
@@ -276,12 +285,12 @@ class ReplayBuffer:
 
     def stats(self) -> dict[str, int | float | str | bool]:
         """Every counter in one round trip: plain scalars by name. docs/redis-cli.md says what each means."""
-        counters: dict[str, int | float | str | bool] = self._read(read.stats)
+        counters: dict[str, int | float | str | bool] = self._read("stats", read.stats)
         return counters
 
     def doctor(self) -> Report:
         """Checks the invariants of docs/architecture.md. Changes nothing."""
-        report: Report = self._read(admin.examine)
+        report: Report = self._read("doctor", admin.examine)
         return report
 
     def __len__(self) -> int:
@@ -333,15 +342,15 @@ class ReplayBuffer:
         """For everyone: writers are refused, waits end. With `drain`, a buffer that consumes gives out what is left first,
         the last batch short and marked `info.last`.
         """
-        self._run(write.change, scripts.shutdown(drain=opt.flag("drain", drain)))
+        self._run("shutdown", write.change, scripts.shutdown(drain=opt.flag("drain", drain)))
 
     def reopen(self) -> None:
         """A buffer that was shut down is open again, with what it holds."""
-        self._run(write.change, scripts.reopen())
+        self._run("reopen", write.change, scripts.reopen())
 
     def delete(self) -> None:
         """Deletes the buffer for everyone: no key is left, every wait ends with BufferGoneError. Closes this handle."""
-        self._read(admin.delete)
+        self._read("delete", admin.delete)
         self.close()
 
     def close(self) -> None:

@@ -77,8 +77,8 @@ class _Boxes:
         return Notice("lost") if seen != self.generation else None
 
 
-def _message(push: list[Any] | None) -> Message | None:
-    if push is None or len(push) < 3:  # a PING is answered by two
+def _message(push: Any) -> Message | None:
+    if not isinstance(push, list) or len(push) < 3:  # a PING is answered by two, or refused
         return None
     return {"type": push[0].decode(), "channel": push[1], "data": push[2]}
 
@@ -131,7 +131,8 @@ class Listener(_Boxes):
         self.tried = monotonic()
         wire = self._connection.open(timeout)
         try:
-            self.opened(wire.ask(self.request, len(self.channels), timeout))
+            left = max(0.05, self.tried + timeout - monotonic())
+            self.opened(wire.ask(self.request, len(self.channels), left))
         except BaseException:
             wire.close()
             raise

@@ -4,7 +4,7 @@ redis-py's pool and parser cost more than a small script takes to run (docs/benc
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -14,11 +14,15 @@ from redis.exceptions import InvalidResponse, ResponseError
 
 from redis_replay import _burst
 from redis_replay._clock import monotonic
+from redis_replay._core import SLOWEST
 from redis_replay._faults import FAULTS, by_handler
 from redis_replay._requests import pack
 from redis_replay._steps import Fetch
 
 READ_BYTES = 65536
+MOST_BYTES = 2**26  # of a reply that may come later than its timeout, as long as it comes fast enough
+SILENT_SECONDS = 5.0  # in which not a byte goes or comes: the other end is lost, however much time there is
+ARM_SECONDS = 0.05  # by which a socket's own timeout may be too long: setting it costs a system call
 PING_SECONDS = 5.0  # of silence, after which a subscription is asked whether it is still there
 PONG_SECONDS = 5.0  # for its answer
 PING = (pack(b"PING"),)
@@ -26,17 +30,18 @@ CLOSED = "the server closed the connection"
 
 
 class Wire(Protocol):
-    """What a connection needs of a socket. `born`: when it began to be opened."""
+    """What a connection needs of a socket. `born`: when it began to be opened; `greeted`: the first words have been said."""
 
     born: float
+    greeted: bool
 
     def ask(self, packed: Iterable[bytes], count: int, timeout: float) -> list[Any]:
-        """Sends, and reads `count` replies; an error is an item of the list."""
+        """Sends, and reads `count` replies, all within `timeout`; an error is an item of the list."""
 
     def push(self, seconds: float) -> list[Any] | None:
         """A message of a subscription, if one comes within `seconds`."""
 
-    def receive(self, packed: Iterable[bytes], step: Fetch) -> Any:
+    def receive(self, packed: Iterable[bytes], step: Fetch, timeout: float) -> Any:
         """Sends, and puts the payloads in their rows without parsing."""
 
     def close(self) -> None:
@@ -45,6 +50,48 @@ class Wire(Protocol):
 
 def _parser() -> hiredis.Reader:
     return hiredis.Reader(replyError=ResponseError, protocolError=InvalidResponse)
+
+
+class _Span:
+    """The time that one exchange has, from its first byte to its last: who sends byte by byte gets no more of it, who sends
+    SLOWEST bytes a second does.
+    """
+
+    def __init__(self) -> None:
+        self._timeout = self._until = 0.0
+        self._came = 0
+
+    def begin(self, seconds: float) -> None:
+        """An exchange begins."""
+        self._timeout, self._until, self._came = seconds, monotonic() + seconds, 0
+
+    def came(self, n: int) -> None:
+        """So many bytes more."""
+        self._came += n
+
+    def left(self) -> float:
+        """Seconds for what it does next.
+
+        Raises:
+            TimeoutError: there are none.
+        """
+        left = self._until + min(self._came, MOST_BYTES) / SLOWEST - monotonic()
+        if left <= 0:
+            raise TimeoutError(f"timed out; {self._came:,} bytes of its reply came in time")
+        return min(left, self._timeout, SILENT_SECONDS)
+
+
+class _Timely:
+    """A socket while redis-py logs in on it: each of its reads has a timeout, and here they share one."""
+
+    def __init__(self, own: Any, arm: Callable[[], None]) -> None:
+        self.own = own
+        self.arm: Callable[[], None] | None = arm
+
+    def __getattr__(self, name: str) -> Any:
+        if self.arm is not None and name in ("recv", "recv_into", "sendall"):
+            self.arm()
+        return getattr(self.own, name)
 
 
 class _Pulse:
@@ -74,24 +121,51 @@ class _Pulse:
 class SocketWire:
     """A socket of our own, with hiredis to parse."""
 
-    def __init__(self, connection: Any) -> None:
-        self.born = monotonic()
-        with FAULTS:
-            connection.connect()
+    def __init__(self, connection: Any, timeout: float) -> None:
+        self.born, self.greeted = monotonic(), False
+        self._span = _Span()
+        self._span.begin(timeout)
+        self._armed = 0.0
+        connection.redis_connect_func = self._log_in
+        try:
+            with FAULTS:
+                connection.connect()
+        finally:
+            connection.redis_connect_func = None  # in a circle a socket would outlive its last user
         self._connection = connection
-        self._socket = connection._sock
         self._reader = _parser()
         self._buffer = bytearray(READ_BYTES)
         self._pulse = _Pulse()
 
-    def _send(self, packed: Iterable[bytes], timeout: float) -> None:
-        self._socket.settimeout(timeout)
+    def _log_in(self, connection: Any) -> None:
+        self._socket = connection._sock
+        connection._sock = timely = _Timely(self._socket, self._arm)
+        try:
+            connection.on_connect()
+        finally:
+            timely.arm = None
+
+    def _arm(self) -> None:
+        """Sees to it that what the socket does next ends in time."""
+        left = self._span.left()
+        if not left <= self._armed <= left + ARM_SECONDS:
+            self._socket.settimeout(left)
+            self._armed = left
+
+    def _send(self, packed: Iterable[bytes]) -> None:
         try:
             for piece in packed:
-                self._socket.sendall(piece)
+                self._arm()
+                if (sent := self._socket.send(piece)) < len(piece):
+                    self._send_rest(memoryview(piece)[sent:])
         except (BrokenPipeError, ConnectionResetError):
             self._raise_last_words()
             raise
+
+    def _send_rest(self, rest: memoryview) -> None:
+        while rest:
+            self._arm()
+            rest = rest[self._socket.send(rest) :]
 
     def _raise_last_words(self) -> None:
         """A server that closes the connection on what it will not take says why: that tells more than a broken pipe."""
@@ -102,8 +176,14 @@ class SocketWire:
             if isinstance(reply, ResponseError):
                 raise reply
 
+    def _receive_into(self, room: memoryview | bytearray) -> int:
+        self._arm()
+        got: int = self._socket.recv_into(room)
+        self._span.came(got)
+        return got
+
     def _fill(self) -> None:
-        got = self._socket.recv_into(self._buffer)
+        got = self._receive_into(self._buffer)
         if not got:
             raise RedisConnectionError(CLOSED)
         self._reader.feed(self._buffer, 0, got)  # type: ignore[arg-type]
@@ -111,7 +191,8 @@ class SocketWire:
     def ask(self, packed: Iterable[bytes], count: int, timeout: float) -> list[Any]:
         replies: list[Any] = []
         with FAULTS:
-            self._send(packed, timeout)
+            self._span.begin(timeout)
+            self._send(packed)
             while len(replies) < count:
                 reply = self._reader.gets()
                 if reply is not False:
@@ -126,8 +207,10 @@ class SocketWire:
             if message is not False:
                 return message  # type: ignore[no-any-return]
             if self._pulse.asks():
-                self._send(PING, PONG_SECONDS)
-            self._socket.settimeout(max(seconds, 0.001))
+                self._span.begin(PONG_SECONDS)
+                self._send(PING)
+            self._armed = 0.0  # to the millisecond: a pause ends by this
+            self._span.begin(max(seconds, 0.001))
             try:
                 self._fill()
             except TimeoutError as error:
@@ -138,12 +221,13 @@ class SocketWire:
             self._pulse.beat()
             return self._reader.gets() or None
 
-    def receive(self, packed: Iterable[bytes], step: Fetch) -> Any:
+    def receive(self, packed: Iterable[bytes], step: Fetch, timeout: float) -> Any:
         if len(self._buffer) < (needed := _burst.buffer_bytes(step.size or 0)):
             self._buffer = bytearray(needed)
         with FAULTS:
-            self._send(packed, step.timeout)
-            return _burst.receive(step, self._socket.recv_into, memoryview(self._buffer))
+            self._span.begin(timeout)
+            self._send(packed)
+            return _burst.receive(step, self._receive_into, memoryview(self._buffer))
 
     def close(self) -> None:
         self._connection.disconnect()
@@ -153,7 +237,7 @@ class FakeWire:
     """A connection to a fakeredis, which has no socket."""
 
     def __init__(self, connection: Any) -> None:
-        self.born = monotonic()
+        self.born, self.greeted = monotonic(), False
         with FAULTS:
             connection.connect()  # not by its first command: that leaves it unable to tell whether something can be read
         self._connection = connection
@@ -173,8 +257,8 @@ class FakeWire:
         with FAULTS:
             return self._read(5.0) if self._connection.can_read(timeout=seconds) else None
 
-    def receive(self, packed: Iterable[bytes], step: Fetch) -> Any:
-        return _burst.hand_on(step, self.ask(packed, len(step.indices) + 1, step.timeout))
+    def receive(self, packed: Iterable[bytes], step: Fetch, timeout: float) -> Any:
+        return _burst.hand_on(step, self.ask(packed, len(step.indices) + 1, timeout))
 
     def close(self) -> None:
         self._connection.disconnect()
@@ -184,10 +268,11 @@ class AsyncSocketWire:
     """A socket of an event loop. Its methods are those of SocketWire."""
 
     def __init__(self, connection: Any) -> None:
-        self.born = monotonic()
+        self.born, self.greeted = monotonic(), False
         self._connection = connection
         self._reader = _parser()
         self._pulse = _Pulse()
+        self._span = _Span()
 
     async def open(self, timeout: float) -> None:
         """Connects and logs in."""
@@ -199,31 +284,33 @@ class AsyncSocketWire:
             await self.close()
             raise
 
-    async def _send(self, packed: Iterable[bytes], timeout: float) -> None:
+    async def _send(self, packed: Iterable[bytes]) -> None:
         writer = self._connection._writer
         for piece in packed:
             writer.write(piece)
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(self._span.left()):
                 await writer.drain()
 
-    async def _fill(self, timeout: float) -> None:
-        async with asyncio.timeout(timeout):
+    async def _fill(self) -> None:
+        async with asyncio.timeout(self._span.left()):
             got = await self._connection._reader.read(READ_BYTES)
         if not got:
             raise RedisConnectionError(CLOSED)
+        self._span.came(len(got))
         self._reader.feed(got)
 
     async def ask(self, packed: Iterable[bytes], count: int, timeout: float) -> list[Any]:
         """As SocketWire.ask."""
         replies: list[Any] = []
         with FAULTS:
-            await self._send(packed, timeout)
+            self._span.begin(timeout)
+            await self._send(packed)
             while len(replies) < count:
                 reply = self._reader.gets()
                 if reply is not False:
                     replies.append(reply)
                 else:
-                    await self._fill(timeout)
+                    await self._fill()
         return replies
 
     async def push(self, seconds: float) -> list[Any] | None:
@@ -233,9 +320,11 @@ class AsyncSocketWire:
             if message is not False:
                 return message  # type: ignore[no-any-return]
             if self._pulse.asks():
-                await self._send(PING, PONG_SECONDS)
+                self._span.begin(PONG_SECONDS)
+                await self._send(PING)
+            self._span.begin(max(seconds, 0.001))
             try:
-                await self._fill(seconds)
+                await self._fill()
             except TimeoutError as error:
                 if by_handler(error):
                     raise
@@ -245,19 +334,20 @@ class AsyncSocketWire:
             return self._reader.gets() or None
 
     async def close(self) -> None:
-        """Closes the socket, and waits for nothing: TLS would for the server's goodbye, perhaps beyond the event loop's end."""
-        writer = self._connection._writer
+        """Closes the socket, and waits for nothing: what was not sent yet is given up, or a dead server would keep it, and TLS
+        would wait for the server's goodbye, perhaps beyond the end of the event loop.
+        """
         with suppress(RuntimeError):  # its event loop is over
-            await self._connection.disconnect(nowait=True)
-            if writer is not None:
+            if (writer := self._connection._writer) is not None:
                 writer.transport.abort()
+            await self._connection.disconnect(nowait=True)
 
 
 class AsyncFakeWire:
     """A connection of an event loop to a fakeredis."""
 
     def __init__(self, connection: Any) -> None:
-        self.born = monotonic()
+        self.born, self.greeted = monotonic(), False
         self._connection = connection
 
     async def open(self, _timeout: float) -> None:

@@ -10,8 +10,10 @@ directory. (A parent-death signal would not do: it is sent when the *thread* tha
 forked by the owner closes its copy at once, so it neither keeps the server alive nor ends it.
 """
 
+import errno
 import fcntl
 import os
+import re
 import select
 import shutil
 import signal
@@ -163,12 +165,19 @@ class EmbeddedServer:
             if answer.startswith(b"-LOADING"):
                 deadline = time.monotonic() + _START_S
             if not self.alive:
-                raise EmbeddedServerError(reason=f"the server ended while starting; its log ends:\n{self._log_tail()}")
+                raise EmbeddedServerError(reason=self._why_it_ended())
             if time.monotonic() > deadline:
                 raise EmbeddedServerError(
                     reason=f"the server gave no answer for {_START_S:g} s; its log ends:\n{self._log_tail()}"
                 )
             time.sleep(0.003)
+
+    def _why_it_ended(self) -> str:
+        tail = self._log_tail()
+        if refused := re.search(r"listening socket .*:(\d+): .*: (.+)", tail):
+            why = "another program uses it" if refused[2] == os.strerror(errno.EADDRINUSE) else refused[2]
+            return f"the server cannot listen on port {refused[1]} of 127.0.0.1: {why}"
+        return f"the server ended while starting; its log ends:\n{tail}"
 
     def _log_tail(self) -> str:
         try:

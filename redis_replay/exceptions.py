@@ -34,26 +34,57 @@
 Each error carries its data as attributes, and its text is made from them. All of them pickle and copy whole.
 """
 
-from typing import Any, cast
+from typing import Any, Self, cast
+
+from redis_replay._briefly import fill, portable
 
 
-def _rebuild(kind: "type[ReplayError]", data: dict[str, Any]) -> "ReplayError":
-    return kind(**data)
+def _rebuild(kind: "type[ReplayError]", data: dict[str, Any], more: dict[str, Any]) -> "ReplayError":
+    error = kind(**data)
+    error.__dict__.update(more)
+    return error
+
+
+_OF_THE_CALL = ("_data", "question", "ask")
 
 
 class ReplayError(Exception):
     """Root of the tree. `text` is the message, filled in from the keyword arguments, which become attributes."""
 
     text = "{reason}"
-    done: int  # records that a call in several steps had handled before this error; set only there
+    done: int  # records (of ack and release: leases) that a call in steps had handled before this error; set only there
 
     def __init__(self, **data: Any) -> None:
         self.__dict__.update(data)
         self._data = data
-        super().__init__(self.text.format(**data))
+        super().__init__(self._message(**data))
+
+    def _message(self, **data: Any) -> str:
+        shown = {name: " ".join(value) if isinstance(value, tuple) else value for name, value in data.items()}
+        text = fill(self.text, shown)
+        lent = data.get("leased")
+        return f"{text}; {lent} more are lent to readers, and can be drawn once they come back" if lent else text
+
+    def restate(self, **data: Any) -> Self:
+        """The same error with other data."""
+        self._data = self._data | data
+        self.__dict__.update(data)
+        self.args = (self._message(**self._data),)
+        return self
+
+    def _more(self) -> dict[str, Any]:
+        """What was set on it since: `done`, notes. Not what belongs to the call that raised it."""
+        own = {*self._data, *_OF_THE_CALL}
+        return {name: value for name, value in self.__dict__.items() if name not in own}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self._data)
+        return _rebuild, (type(self), {name: portable(value) for name, value in self._data.items()}, self._more())
+
+    def __copy__(self) -> "ReplayError":
+        return _rebuild(type(self), self._data, self._more())
+
+    def __deepcopy__(self, _: Any) -> "ReplayError":
+        return self.__copy__()
 
 
 class ArgumentError(ReplayError, ValueError):
@@ -88,7 +119,7 @@ class LeafTypeError(SchemaError, TypeError):
 
 
 class ConfigMismatchError(ReplayError, ValueError):
-    """The buffer exists with other settings. `differences` maps each option to (stored, given)."""
+    """The buffer exists with other settings. `differences` maps each option to (stored, given), as they are passed."""
 
     text = (
         "buffer {name!r} exists with other settings: {listing}; leave these options out to attach as it is, or use another name"
@@ -96,10 +127,9 @@ class ConfigMismatchError(ReplayError, ValueError):
     name: str
     differences: dict[str, tuple[object, object]]
 
-    def __init__(self, *, name: str, differences: dict[str, tuple[object, object]], listing: str | None = None) -> None:
-        if listing is None:
-            listing = ", ".join(f"{k}: stored {a!r}, given {b!r}" for k, (a, b) in differences.items())
-        super().__init__(name=name, differences=differences, listing=listing)
+    def _message(self, **data: Any) -> str:
+        listing = ", ".join(f"{option}: stored {a!r}, given {b!r}" for option, (a, b) in data["differences"].items())
+        return super()._message(listing=listing, **data)
 
 
 class LimitError(ReplayError, ValueError):
@@ -122,7 +152,7 @@ class BufferFullError(ReplayError):
 
 
 class NotReadyError(ReplayError):
-    """There are `have` records to draw from (less what is owed to waiters ahead), and the call needs `need`."""
+    """`have` records can be drawn (less what is owed to waiters ahead), and the call needs `need`; `leased` more are lent."""
 
     text = (
         "buffer {name!r}: {have} records can be drawn now and {need} are needed; pass wait=True to wait, or a smaller min_items"
@@ -130,10 +160,11 @@ class NotReadyError(ReplayError):
     name: str
     have: int
     need: int
+    leased: int = 0
 
 
 class ReplayTimeoutError(ReplayError, TimeoutError):
-    """A wait reached its timeout: `have` of `need` after `timeout_s` seconds."""
+    """A wait reached its timeout: `have` of `need` after `timeout_s` seconds; `leased` more are lent to readers."""
 
     text = "buffer {name!r}: waited {timeout_s:g} s for {what}: have {have}, need {need}"
     name: str
@@ -141,11 +172,12 @@ class ReplayTimeoutError(ReplayError, TimeoutError):
     have: int
     need: int
     timeout_s: float
+    leased: int = 0
 
 
 class StalledError(ReplayError):
     """Nobody has written for as long as the wait allows. `idle_s`: seconds since the last write (inf: there was none);
-    `writers`: those that wrote within the last minute and have not closed their handle.
+    `writers`: those that wrote within the last minute and have not closed their handle; `leased`: records lent to readers.
     """
 
     text = (
@@ -158,6 +190,7 @@ class StalledError(ReplayError):
     idle_s: float
     writers: int
     stall_timeout_s: float
+    leased: int = 0
 
 
 class ReplayCancelledError(ReplayError, RuntimeError):
@@ -198,7 +231,9 @@ class BufferGoneError(ReplayError):
 
 
 class BufferDamagedError(ReplayError):
-    """A key of the buffer is not what it must be. Nothing was changed."""
+    """A key of the buffer is not what it must be. Nothing was changed, except where a script met a key of another type in its
+    middle: the doctor tells.
+    """
 
     text = "buffer {name!r} is damaged: key {key!r} {found}, expected {expected}; `redis-replay doctor` tells more"
     name: str
@@ -217,7 +252,7 @@ class FormatError(ReplayError):
 
 
 class RecordNotFoundError(ReplayError, LookupError):
-    """No record is stored under `index` (it was consumed, evicted or removed, or never written)."""
+    """No record is stored under `index` (it was consumed, evicted or removed, never written, or lost by a server)."""
 
     text = "buffer {name!r} has no record {index}"
     name: str
@@ -227,13 +262,14 @@ class RecordNotFoundError(ReplayError, LookupError):
 class RecordDecodeError(ReplayError):
     """The bytes stored under `index` are not a record of the buffer's schema."""
 
-    text = "record {index} cannot be decoded: {reason}"
+    text = "record {index} cannot be decoded: {reason}; others can, and remove({index}) takes it out of the buffer"
     index: int
     reason: str
 
 
 class OutcomeUnknownError(ReplayError):
-    """A write was sent and its reply never came: it was applied once, or not at all. `lane` and `number` name the request.
+    """A write was sent and its reply never came: it was applied once, or not at all. `verb` is the call (`ack` where a draw
+    acknowledges the batch before), `lane` and `number` name its request.
 
     In a write of several steps this is about the step behind the first `done` records; none after it was sent.
     """
@@ -309,13 +345,13 @@ class ServerTooOldError(ReplayError):
 class OutOfMemoryError(ReplayError):
     """The server has reached its maxmemory. Nothing was written; what frees memory still works."""
 
-    text = "buffer {name!r}: the server is out of memory (maxmemory): {reason}; nothing was written"
+    text = "buffer {name!r}: the server is out of memory (maxmemory): {reason}; nothing was written; raise maxmemory, or draw, remove or empty: what frees memory still works"
     name: str
     reason: str
 
 
 class ServerRefusedError(ReplayError):
-    """The server refused a command: rights, a wrong password or database, and so on."""
+    """The server refused a call: rights, a wrong password or database, and so on. `verb` is the call."""
 
     text = "the server at {address} refused {verb}: {reason}"
     address: str
@@ -330,15 +366,15 @@ class ServerNotReadyError(ServerRefusedError):
 
 
 class NoPermissionError(ServerRefusedError):
-    """The server's ACL does not allow it. `rights` are those that the user lacks, as ACL SETUSER takes them."""
+    """The server's ACL does not allow it. `rights` are those that the user lacks, each as ACL SETUSER takes it."""
 
     text = "the server at {address} refused {verb}: its user lacks {rights} ({reason}); docs/security.md tells which rights are needed"
-    rights: str
+    rights: tuple[str, ...]
 
 
 class ProtocolError(ReplayError):
     """A script gave an answer that this version does not know."""
 
-    text = "script {verb!r} gave an answer that this version of redis-replay does not know: {reply!r}"
+    text = "script {verb!r} gave an answer that this version of redis-replay does not know: {reply!r}; let all its clients run one version"
     verb: str
     reply: object

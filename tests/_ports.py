@@ -22,7 +22,11 @@ from tests._helpers import wait_until
 
 T = TypeVar("T")
 TRIES = 5
-_TAKEN = ("already in use", "unable to listen on this port")  # the server's log; its answer to CONFIG SET tls-port
+_TAKEN = (
+    "already in use",  # a server's log
+    "another program uses it",  # an embedded server's error
+    "unable to listen on this port",  # the answer to CONFIG SET tls-port
+)
 
 
 @contextlib.contextmanager

@@ -44,6 +44,7 @@ class Proxy:
         kept: a bytearray takes all requests from now on, and they do not arrive; None, as at first: they pass.
         arrived: chunks of requests that were passed on.
         resets: whether connections end with a reset instead of a FIN.
+        pace: "requests" or "replies" to (bytes, seconds, least): chunks of `least` bytes go so many bytes at a time.
         mute: replies that hold these bytes do not arrive, and their connection stays open; `muted` counts them.
     """
 
@@ -54,6 +55,7 @@ class Proxy:
         self.delay_s = 0.0
         self.cuts = 0
         self.kept: bytearray | None = None
+        self.pace: dict[str, tuple[int, float, int]] = {}
         self.mute: bytes | None = None
         self.muted = 0
         self.arrived = 0
@@ -109,13 +111,20 @@ class Proxy:
                 self._flowing.wait()
                 self.arrived += direction == "requests"
                 keep = getattr(self, direction)(data)
-                sink.sendall(data if keep is None else data[:keep])
+                self._pass(sink, data if keep is None else data[:keep], direction)
                 if keep is not None:
                     self.cuts += 1
                     break
         except OSError:
             pass
         self._end(source, sink)
+
+    def _pass(self, sink: socket.socket, data: bytes, direction: str) -> None:
+        while (pace := self.pace.get(direction)) and data and len(data) >= pace[2]:
+            sink.sendall(data[: pace[0]])
+            data = data[pace[0] :]
+            time.sleep(pace[1])
+        sink.sendall(data)
 
     def _end(self, *ended: socket.socket) -> None:
         for one in ended:

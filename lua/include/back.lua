@@ -17,7 +17,7 @@ local function go_back(lane, drawn, n, lease)
     indices[i] = index
     if record[2] and redis.call('SREM', parting, index) == 1 then consumed[#consumed + 1] = index end
     if redis.call('HEXISTS', uses, index) == 1 and redis.call('HINCRBY', uses, index, -1) == 0 then
-      redis.call('HDEL', uses, index)
+      bump('used', -redis.call('HDEL', uses, index))
     end
   end
   bump('sample_calls', -1)

@@ -6,7 +6,7 @@ local function evict(n)
   if n <= 0 then return end
   bump('evicted', n)
   if not settings.consume and redis.call('EXISTS', holes) == 0 and redis.call('EXISTS', held) == 0 then
-    local first = count('first') + n
+    local first = index_at(place(count('first')) + n)
     bump('sampleable_size', -n)
     set_count('first', first)
     bump('storage_size', -redis.call('XTRIM', records, 'MINID', '0-' .. int(first)))

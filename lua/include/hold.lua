@@ -3,6 +3,7 @@
 local HOLD_US = 60 * 1000000
 
 -- Entries go one by one, which is slow; at once where they are known to be the oldest: no more stay than are live above.
+-- No index may come twice here, or in what calls this: fewer would go than are counted.
 local function delete_stored(indices)
   local top = 0
   for _, index in ipairs(indices) do top = math.max(top, tonumber(index)) end
@@ -14,7 +15,7 @@ end
 
 -- A record's bytes and its uses go together.
 local function forget(indices)
-  if settings.consume and settings.consume > 1 then call_many('HDEL', uses, indices) end
+  if settings.consume and settings.consume > 1 then bump('used', -call_many('HDEL', uses, indices)) end
   bump('storage_size', -delete_stored(indices))
 end
 
@@ -42,16 +43,19 @@ local function hold(lane, indices, time)
   redis.call('ZADD', holds, int(time + HOLD_US), lane)
 end
 
--- Ends a lane's hold on `indices`: those that nobody else holds and that have left lose their bytes.
+-- Ends a lane's hold on `indices`: those that nobody else holds and that have left lose their bytes. A draw with
+-- replacement holds a record once, however often it gave it.
 local function unhold(lane, indices)
   if redis.call('ZREM', holds, lane) == 0 then return end
-  local ended, pairs_ = {}, {}
+  local ended, pairs_, seen = {}, {}, {}
   for i, holders in ipairs(ask_many('HMGET', held, indices)) do
+    local index = indices[i]
     if tonumber(holders or 1) > 1 then
-      pairs_[#pairs_ + 1], pairs_[#pairs_ + 2] = indices[i], int(holders - 1)
-    else
-      ended[#ended + 1] = indices[i]
+      pairs_[#pairs_ + 1], pairs_[#pairs_ + 2] = index, int(holders - 1)
+    elseif not seen[index] then
+      ended[#ended + 1] = index
     end
+    seen[index] = true
   end
   call_many('HSET', held, pairs_)
   call_many('HDEL', held, ended)

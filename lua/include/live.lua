@@ -1,24 +1,25 @@
 -- live: which indices may be drawn. One place knows both forms:
 --   `order` (a buffer that consumes): a zset of the live indices;
---   a range (any other): first..last without `holes`, so that a ring needs no index at all.
+--   a range (any other): first..last without `holes` and what is skipped, so that a ring needs no index at all. `first` is
+--   never skipped.
 -- @include state
 
--- Ranks[i..j], ascending and different, all lie in low..high, with `before` live indices below and `gaps` holes inside:
--- their indices go into `found`. Parts without a hole are plain, those with few are walked, others are halved. A rank
+-- Ranks[i..j], ascending and different, all lie at the places low..high, with `before` live indices below and `gaps` holes
+-- inside: their indices go into `found`. Parts without a hole are plain, those with few are walked, others are halved. A rank
 -- costs one to four looks at the server, whatever the size.
 local function resolve(found, ranks, i, j, low, high, before, gaps)
   if i > j then return end
   if gaps <= 8 * (j - i + 1) and gaps < 1000 then
-    local taken = gaps > 0 and redis.call('ZRANGEBYSCORE', holes, int(low), int(high)) or {}
+    local taken = gaps > 0 and redis.call('ZRANGEBYSCORE', holes, int(index_at(low)), int(index_at(high))) or {}
     local at, hole = low - before, 1
     for k = i, j do
-      while taken[hole] and tonumber(taken[hole]) <= at + ranks[k] do at, hole = at + 1, hole + 1 end
-      found[ranks[k]] = int(at + ranks[k])
+      while taken[hole] and place(tonumber(taken[hole])) <= at + ranks[k] do at, hole = at + 1, hole + 1 end
+      found[ranks[k]] = int(index_at(at + ranks[k]))
     end
     return
   end
   local middle = low + math.floor((high - low) / 2) -- low + high may pass 2^53
-  local left = redis.call('ZCOUNT', holes, int(low), int(middle))
+  local left = redis.call('ZCOUNT', holes, int(index_at(low)), int(index_at(middle)))
   local upto = before + middle - low + 1 - left
   local a, b = i, j + 1 -- the first rank of the right half
   while a < b do
@@ -41,15 +42,14 @@ end
 
 -- The live indices of many ranks (0 is the oldest). A range without holes, the common case, needs no look at the server.
 local function live_of(ranks)
-  local out, found, first = {}, {}, count('first')
+  local out, found, first = {}, {}, place(count('first'))
   local plain = not settings.consume and redis.call('EXISTS', holes) == 0
   if not plain and not settings.consume then
-    local gaps = count('last') - first + 1 - count('sampleable_size')
-    local wanted = sorted(ranks)
-    resolve(found, wanted, 1, #wanted, first, count('last'), 0, gaps)
+    local last, wanted = place(count('last')), sorted(ranks)
+    resolve(found, wanted, 1, #wanted, first, last, 0, last - first + 1 - count('sampleable_size'))
   end
   for i, r in ipairs(ranks) do
-    out[i] = plain and int(first + r) or found[r] or redis.call('ZRANGE', order, r, r)[1]
+    out[i] = plain and int(index_at(first + r)) or found[r] or redis.call('ZRANGE', order, r, r)[1]
   end
   return out
 end
@@ -62,7 +62,7 @@ end
 local function live_above(index)
   if settings.consume then return redis.call('ZCOUNT', order, '(' .. int(index), '+inf') end
   local low = math.max(index, count('first') - 1)
-  return count('last') - low - redis.call('ZCOUNT', holes, '(' .. int(low), '+inf')
+  return place(count('last')) - place(low) - redis.call('ZCOUNT', holes, '(' .. int(low), '+inf')
 end
 
 -- n live indices from the oldest (step 1) or from the newest (step -1).
@@ -78,13 +78,14 @@ end
 local function is_live(index)
   if settings.consume then return redis.call('ZSCORE', order, index) ~= false end
   local number = tonumber(index)
-  return number >= count('first') and number <= count('last') and not redis.call('ZSCORE', holes, index)
+  return number >= count('first') and number <= count('last') and not is_skipped(number)
+    and not redis.call('ZSCORE', holes, index)
 end
 
 -- `first` is the lowest index that eviction has not passed: in a range, the oldest live one. Holes below it mean
 -- nothing; they go a few at a time.
 local function advance_first(first)
-  set_count('first', first)
+  set_count('first', index_at(place(first - 1) + 1))
   if settings.consume or redis.call('EXISTS', holes) == 0 then return end
   set_count('first', count('sampleable_size') > 0 and tonumber(live_at(0)) or count('last') + 1)
   local stale = redis.call('ZCOUNT', holes, '-inf', '(' .. int(count('first')))

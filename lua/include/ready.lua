@@ -47,5 +47,5 @@ local function not_ready(line, lane, have, wish, time)
   end
   local idle, alive = liveness(time)
   return {'NOT_READY', int(have), int(wish.need), settings.shutdowns, int(again > 0 and math.max(1, again - time) or 0),
-    idle, alive}
+    idle, alive, int(count('leased'))}
 end

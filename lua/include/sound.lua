@@ -1,5 +1,5 @@
 -- sound: what no script has left behind like that: values that somebody wrote by hand, keys that somebody deleted.
--- @include book
+-- @include skipped
 local NUMBERS = {'capacity', 'shutdowns', 'record_bytes'}
 local MOST, STEP = 9007199254740992, 20000 -- 2^53; records of one write, which may be there before room was made for them
 
@@ -25,6 +25,9 @@ local function unsound()
   if count('first') > count('last') + 1 or count('sampleable_size') + count('leased') > settings.capacity + STEP then
     return {'DAMAGED', '-', counters, 'has impossible sizes', 'what fits the stream'}
   end
+  if settings.skipped and not read_ranges(settings.skipped) then
+    return {'DAMAGED', '-', config, 'has no ranges as skipped', 'ranges up to the last index'}
+  end
   return nil
 end
 
@@ -36,7 +39,7 @@ local function incomplete()
     local n = redis.call('ZCARD', order)
     if n ~= live then return wrong_size(order, n, live) end
   else
-    local first, gaps = count('first'), count('last') - count('first') + 1 - live
+    local first, gaps = count('first'), place(count('last')) - place(count('first')) + 1 - live
     local n = gaps ~= 0 and redis.call('ZCOUNT', holes, int(first), '+inf') or 0
     if n ~= gaps then return wrong_size(holes, n, gaps) end
   end

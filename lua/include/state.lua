@@ -1,6 +1,12 @@
 -- state: the buffer's settings and counters, read once at the start of a script; what changes is written by `commit`.
 -- @include sound
 
+-- A total stays at its last value: a script that is refused here has done half its work. (A write looks beforehand.)
+local function add_to(name, n)
+  local told = redis.pcall('HINCRBY', counters, name, int(n))
+  if type(told) == 'table' and told.err then redis.call('HSET', counters, name, MAX_COUNT) end
+end
+
 -- What stays below 2^53 is written as it is; totals by HINCRBY, which is exact to 2^63 where Lua's arithmetic is not.
 local function commit()
   local set = {}
@@ -9,7 +15,7 @@ local function commit()
       loaded[name] = loaded[name] + n
       set[#set + 1], set[#set + 2] = name, int(loaded[name])
     elseif n ~= 0 then
-      redis.call('HINCRBY', counters, name, int(n))
+      add_to(name, n)
     end
   end
   if #set > 0 then redis.call('HSET', counters, unpack(set)) end
@@ -51,6 +57,12 @@ local function mend()
   commit()
 end
 
+-- Whether the records are there, and how often they were handed out where that was counted: one look for both.
+local function has_records()
+  if count('used') > 0 then return redis.call('EXISTS', records, uses) == 2 end
+  return redis.call('EXISTS', records) == 1
+end
+
 -- Reads settings and counters. Another epoch means that the buffer was deleted (and created anew) since the caller opened it.
 local function enter(epoch, inside_gate)
   local values = redis.call('HMGET', config, unpack(SETTINGS))
@@ -65,9 +77,12 @@ local function enter(epoch, inside_gate)
   end
   local damaged = unsound()
   if damaged or inside_gate then return damaged end
-  if redis.call('EXISTS', records) == 0 then
-    if redis.call('EXISTS', inbox) == 0 then return missing(records, 'the stream of records') end
-    mend()
+  if not has_records() then
+    if redis.call('EXISTS', records) == 0 then
+      if redis.call('EXISTS', inbox) == 0 then return missing(records, 'the stream of records') end
+      mend()
+    end
+    if count('used') > 0 and redis.call('EXISTS', uses) == 0 then return missing(uses, 'how often each was handed out') end
   end
   return incomplete()
 end

@@ -19,7 +19,7 @@ local function count_uses(indices)
     set[2 * i - 1], set[2 * i] = index, counts[i]
     last[index] = tonumber(counts[i]) == settings.consume or nil
   end
-  if settings.consume > 1 then call_many('HSET', uses, set) end
+  if settings.consume > 1 then bump('used', call_many('HSET', uses, set)) end
   return counts, last
 end
 

@@ -1,7 +1,6 @@
 -- write: what both ways of writing share: the guards before, and the counts after.
 -- @include request
 local MAX_INDEX = 9007199254740991 -- 2^53 - 1: an index is exact in doubles, everywhere
-local MAX_COUNT = '9223372036854775807' -- 2^63 - 1: what HINCRBY can hold
 local MAX_FOREIGN = 1000
 
 -- Whether n more fit below 2^63; in two halves, since a double cannot hold the text's value.

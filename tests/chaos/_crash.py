@@ -30,8 +30,8 @@ class Loss:
         written: acknowledged to the writer. `acked`: of these, acknowledged by the learner.
         lost: written, not acked, and not there any more.
         back: acked, and there again.
-        renamed: indices of lost records that were given to other records after the restart, while handles that know the old
-            ones go on. Where the buffer itself is lost, such handles end with BufferGoneError instead.
+        renamed: indices of lost records that were given to other records after the restart, by a handle that knows nothing of
+            them. Where the buffer itself is lost, those who do end with BufferGoneError.
         findings: the doctor's, after the restart.
     """
 
@@ -175,9 +175,13 @@ def losses(binary: str, directory: Path, kills: int) -> Iterator[Loss]:
 
 
 def breaches(found: Loss) -> Iterator[str]:
-    """What must not be, however data is kept: damage; and any loss where each write is synced before its reply."""
+    """What must not be, however data is kept: damage, an index that means other bytes; and any loss where each write is synced
+    before its reply.
+    """
     yield from (f"{found.what}: {finding}" for finding in found.findings)
-    if found.what == ALWAYS and found.lost + found.back + found.renamed:
+    if found.renamed:
+        yield f"{found.what}: {found.renamed} indices were given again"
+    if found.what == ALWAYS and found.lost + found.back:
         yield f"{found.what}: lost something: {found}"
 
 

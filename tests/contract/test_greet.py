@@ -3,9 +3,13 @@
 import pytest
 
 from redis_replay._encode import encode_batch
+from redis_replay._keys import NAMES
+from redis_replay.exceptions import LimitError
 from redis_replay.samplers import Fifo
 from tests._contract import nothing_changes, numbers
 
+JUMP = 2**32  # indices that nobody is given after the server was found to be another
+MAX_INDEX = 2**53 - 1
 CONSUMES = pytest.mark.parametrize("consume", [None, 1])
 
 
@@ -13,7 +17,7 @@ CONSUMES = pytest.mark.parametrize("consume", [None, 1])
 def buffer(server, make_buffer, request, small):
     """A buffer of the records 1 to 5 under the indices 1 to 5."""
     consume = request.node.callspec.params.get("consume")
-    made = make_buffer(capacity=50_000, sampler=Fifo(), consume_after_n_samples=consume)
+    made = make_buffer(capacity=100, sampler=Fifo(), consume_after_n_samples=consume)
     made.extend(small.many(1, 6))
     return made
 
@@ -37,22 +41,84 @@ def test_an_index_that_was_given_is_not_given_again(buffer, client, make_raw, sm
     """The next write comes behind it, what is there stays, and nothing is there in between."""
     buffer.remove(list(range(left + 1, 6)))
     raw = make_raw()
-    assert greet(raw, 9) == ["REWOUND", "-", "5", "0"]
+    assert greet(raw, 9) == ["REWOUND", "-", "5"]
     assert greet(raw, 9) == ["OK", "-"]
-    assert buffer.extend(small.many(10, 12)).tolist() == [10, 11]
+    assert buffer.extend(small.many(10, 12)).tolist() == [JUMP + 10, JUMP + 11]
     assert [int(r["i"]) for r in buffer.records()] == [*range(1, left + 1), 10, 11]
-    assert (buffer.remove([6, 7, 8, 9]), buffer.stats()["rewound"], buffer.doctor().findings) == (0, 1, ())
+    assert (buffer.remove([6, 7, 8, 9]), buffer.stats()["ignored"], buffer.stats()["rewound"]) == (0, 4, 1)
+    assert buffer.doctor().findings == ()
     assert numbers(buffer.sample(left + 2, min_items=1)) == [*range(1, left + 1), 10, 11]
 
 
-def test_a_wide_gap_is_passed_in_steps(buffer, make_raw, small):
-    """A gap of more than 20,000 takes several scripts, and counts as one."""
-    raw, left = make_raw(), []
-    while (answer := greet(raw, 45_005))[0] == "REWOUND":
-        left.append(int(answer[3]))
-        assert buffer.doctor().findings == ()
-    assert (left, buffer.stats()["rewound"], len(buffer)) == ([25_000, 5_000, 0], 1, 5)
-    assert (buffer.add(small.one(6)), numbers(buffer.sample(6))) == (45_006, [1, 2, 3, 4, 5, 6])
+@pytest.mark.parametrize("holes", [False, True], ids=["whole", "holes"])
+def test_a_ring_goes_on_over_many_jumps(server, make_buffer, make_raw, small, holes):
+    """Whatever is drawn, evicted, taken out or emptied: what lies between live records is nobody's."""
+    ring, raw, stored = make_buffer(capacity=8, sampler=Fifo()), make_raw(), {}
+    for turn in range(30):
+        given = ring.extend(small.many(3 * turn, 3 * turn + 3)).tolist()
+        stored = dict([*stored.items(), *zip(given, range(3 * turn, 3 * turn + 3), strict=True)][-8:])
+        if holes and turn % 3 < 2:
+            gone = [*stored][-turn % len(stored)]
+            assert (ring.remove(gone), stored.pop(gone) >= 0) == (1, True)
+        if turn % 2:
+            assert greet(raw, given[-1] + turn)[0] == "REWOUND"
+        assert numbers(ring.sample(len(stored))) == numbers(ring.get([*stored])) == list(stored.values())
+        assert (ring.remove([i + 1 for i in stored if i + 1 not in stored]), ring.doctor().findings) == (0, ())
+    ring.empty()
+    assert (greet(raw, given[-1] + 40)[0], len(ring), ring.extend(small.many(0, 9)).size) == ("REWOUND", 0, 9)
+    assert (numbers(ring.sample(8)), ring.doctor().findings) == ([*range(1, 9)], ())
+
+
+def test_jumps_never_come_to_the_last_index(server, make_buffer, make_raw, small, client, name):
+    """Each is at most a small share of the indices that are left."""
+    queue, raw = make_buffer(sampler=Fifo(), consume_after_n_samples=1), make_raw()
+    assert greet(raw, MAX_INDEX - 65_536 * 3)[0] == "REWOUND"
+    assert queue.add(small.one(1)) == MAX_INDEX - 65_536 * 3 + 3 + 1
+    assert (greet(raw, MAX_INDEX)[0], queue.doctor().findings) == ("REWOUND", ())
+    with pytest.raises(LimitError):
+        queue.add(small.one(2))
+
+
+def test_ranges_between_live_records_are_bounded(real_server, make_buffer, make_raw, small, client, name):
+    """Where every connection finds another process, as behind some proxies, a ring's calls do not get slower for ever."""
+    ring, raw, keys = make_buffer(capacity=2_000, sampler=Fifo()), make_raw(), [f"rr:{{{name}}}:{what}" for what in NAMES]
+    ring.add(small.one(0))
+    ((_, entry),) = client.xrange(keys[2])
+    with client.pipeline() as pipe:  # as if the server had been another one after each of 999 records
+        for index in range(3, 2_000, 2):
+            pipe.xadd(keys[2], entry, id=f"0-{index}")
+        pipe.execute()
+    sizes = dict.fromkeys(("sampleable_size", "storage_size", "write_count", "records_total"), 1_000)
+    client.hset(keys[1], mapping={"last": 1_999, **sizes})
+    client.hset(keys[0], "skipped", " ".join(f"{index}:{index}" for index in range(2, 1_999, 2)))
+    for _ in range(3):
+        client.hset(keys[0], "server", "another")
+        assert greet(raw) == ["OK", "-"]
+        ring.add(small.one(1))
+    assert len(client.hget(keys[0], "skipped").split()) == 1_000
+    assert (numbers(ring.sample(1_003)), ring.doctor().findings) == ([0] * 1_000 + [1] * 3, ())
+
+
+def test_only_so_many_ranges_are_kept(server, make_buffer, make_raw, small, client, name):
+    """A buffer that consumes needs none to draw: it keeps the last 16, so that a call that names one is counted."""
+    queue, raw = make_buffer(sampler=Fifo(), consume_after_n_samples=1), make_raw()
+    for _ in range(20):
+        greet(raw, queue.add(small.one(1)) + 1)
+    assert len(client.hget(f"rr:{{{name}}}:config", "skipped").split()) == 16
+    assert (numbers(queue.sample(20)), queue.doctor().findings) == ([1] * 20, ())
+
+
+@CONSUMES
+def test_another_server_may_have_lost_what_anybody_was_given(real_server, make_buffer, client, make_raw, small, consume):
+    """Whoever comes first passes over all indices that may have been given; who had been given one is told later."""
+    buffer = make_buffer(sampler=Fifo(), consume_after_n_samples=consume)
+    buffer.extend(small.many(1, 6))
+    raw = make_raw()
+    client.hset(f"rr:{{{buffer.name}}}:config", "server", "another")
+    assert (greet(raw, 0), greet(raw, 3), buffer.stats()["restarts"], buffer.stats()["rewound"]) == (["OK", "-"],) * 2 + (1, 0)
+    assert buffer.add(small.one(6)) == JUMP + 6
+    assert (greet(raw, 7), greet(raw, 7)) == (["REWOUND", "-", "5"], ["OK", "-"])
+    assert (buffer.stats()["rewound"], len(buffer), buffer.doctor().findings) == (1, 6, ())
 
 
 @CONSUMES

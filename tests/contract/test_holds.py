@@ -8,6 +8,7 @@ from redis_replay._encode import encode_batch
 from redis_replay.samplers import Fifo
 from tests._contract import LARGE, SMALL, Records, nothing_changes, numbers, stored_numbers
 from tests._helpers import wait_until
+from tests._model import Mrg32k3a
 from tests.contract.test_life import USES
 
 CONSUMES = pytest.mark.parametrize("consume", [None, 1, 2])
@@ -115,6 +116,40 @@ def test_two_readers_hold_a_record_together(server, make_buffer, make_raw, store
     assert stored_ids() == ["0-1"]
     second.settle()
     assert (stored_ids(), buffer.doctor().ok) == ([], True)
+
+
+def seeds_of(ranks, live):
+    """Seeds by which a draw with replacement of `live` records has these ranks."""
+    for seed in range(1, 10_000):
+        random = Mrg32k3a([seed] * 6)
+        if [random.below(live) for _ in ranks] == ranks:
+            return [seed] * 6
+    raise AssertionError(ranks)
+
+
+def test_a_record_drawn_twice_ends_no_other_hold(server, make_buffer, make_raw, stored_ids):
+    """A batch that holds one record twice lets go of that one, and not of what another reader still fetches."""
+    buffer = make_buffer(capacity=2)
+    buffer.extend(Records(LARGE).many(0, 2))
+    first, twice = make_raw("first"), make_raw("twice")
+    first.seeds, twice.seeds = seeds_of([0], 2), seeds_of([1, 1], 2)
+    assert (first.sample(1)[7], twice.sample(2)[7]) == ("1", "2 2")
+    buffer.extend(Records(LARGE).many(2, 4))
+    assert stored_ids() == ["0-1", "0-2", "0-3", "0-4"]
+    twice.settle()
+    assert (stored_ids(), buffer.doctor().findings) == (["0-1", "0-3", "0-4"], ())
+
+
+def test_a_record_drawn_twice_takes_no_live_one_along(server, make_buffer, make_raw):
+    """Where it was removed meanwhile, the records before it stay."""
+    buffer = make_buffer()
+    buffer.extend(Records(LARGE).many(0, 2))
+    raw = make_raw()
+    raw.seeds = seeds_of([1, 1], 2)
+    raw.sample(2)
+    buffer.remove(2)
+    raw.settle()
+    assert (numbers(buffer.sample(2, min_items=1)), buffer.doctor().findings) == ([0, 0], ())
 
 
 def test_a_batch_with_its_bytes_holds_nothing(server, make_buffer, make_raw, client):

@@ -322,7 +322,7 @@ def test_the_lease_is_compared_when_attaching(server, make_buffer, name):
     assert make_buffer(capacity=9, lease=2.0, **QUEUE).capacity == buffer.capacity
     with pytest.raises(ConfigMismatchError) as caught:
         make_buffer(attach=True, lease=3)
-    assert caught.value.differences == {"lease": ("2.0", "3.0")}
+    assert caught.value.differences == {"lease": (2.0, 3.0)}
 
 
 @pytest.mark.parametrize("wrong", ["", "x", "x.", ".1", "a b.1", "x.1\n"])

@@ -4,6 +4,8 @@ import contextlib
 import threading
 
 import pytest
+import redis
+from redis.sentinel import Sentinel
 
 from redis_replay import ReplayBuffer
 from redis_replay.exceptions import ArgumentError, ArgumentTypeError, ConnectionLostError, ServerRefusedError
@@ -104,6 +106,24 @@ def test_a_client_that_decodes_is_refused(server, name):
         ReplayBuffer(server.client(decode_responses=True), name, capacity=1)
     assert "decode_responses" in str(caught.value)
     assert contents(server.client()) == {}
+
+
+class OwnConnection(redis.Connection):
+    """A class of the user's."""
+
+
+OWN_WAYS = {
+    "sentinel": lambda: Sentinel([("127.0.0.1", 1)]).master_for("m"),
+    "own-class": lambda: redis.Redis(connection_pool=redis.ConnectionPool(connection_class=OwnConnection)),
+}
+
+
+@pytest.mark.parametrize("make", OWN_WAYS.values(), ids=OWN_WAYS)
+def test_a_client_that_connects_its_own_way_is_refused(make):
+    """What a client does to find its server or to log in, and we cannot do, is named."""
+    with refused(ArgumentError) as caught, make() as client:
+        ReplayBuffer(client, "b", capacity=1)
+    assert caught.value.found in ("SentinelManagedConnection", "OwnConnection")
 
 
 CLIENTS = {"plain": {}, "protocol-3": {"protocol": 3}, "named": {"client_name": "actor-7"}, "short": {"socket_timeout": 0.05}}

@@ -371,6 +371,7 @@ def test_stats_are_one_round_trip(real_server, make_buffer, client, small):
     """C16: one command for all counters, and they are the same from every handle."""
     buffer, other = make_buffer(), make_buffer(attach=True)
     buffer.extend(small.many(0, 3))
+    other.stats()  # with the first words on its connection
     ours = buffer.stats()
     client.config_resetstat()
     theirs = other.stats()

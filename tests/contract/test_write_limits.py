@@ -103,6 +103,16 @@ def test_a_counter_is_never_passed(server, make_buffer, client, set_counters, re
     assert all(str(part) in str(error) for part in (counter, LAST_COUNT - 9, LAST_COUNT))
 
 
+def test_a_full_counter_stops_no_draw(server, make_buffer, set_counters, small):
+    """What counts the draws stays at 2^63 - 1; the draw is whole, and so are those after it."""
+    buffer = make_buffer(consume_after_n_samples=1)
+    buffer.extend(small.many(0, 6))
+    set_counters(LAST_COUNT - 2, "samples_returned")
+    assert len(numbers(buffer.sample(4)) + numbers(buffer.sample(2))) == 6
+    assert (buffer.stats()["samples_returned"], buffer.stats()["consumed"], len(buffer)) == (LAST_COUNT, 6, 0)
+    assert buffer.doctor().ok
+
+
 def test_a_reset_lets_a_full_counter_go_on(server, make_buffer, set_counters, small):
     """empty() starts write_count at 0, and writes are accepted again."""
     buffer = make_buffer()

@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 import threading
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -126,6 +127,19 @@ def test_key_table_is_the_code():
     script = (ROOT / "lua/include/keys.lua").read_text()
     assert re.findall(r"^\| `rr:\{NAME\}:(\w+)` \|", page, re.MULTILINE) == list(NAMES)
     assert re.findall(r"rr:\{NAME\}:(\w+)", script) == list(NAMES)
+
+
+def test_extras_that_are_named_exist():
+    """What documents and errors tell people to install is an extra of the package."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    texts = [ROOT / document for document in DOCUMENTS] + [*(ROOT / "redis_replay").rglob("*.py")]
+    named = {
+        e
+        for text in texts
+        for found in re.findall(r"(?:redis-replay|'\.)\[([a-z,]+)\]", text.read_text())
+        for e in found.split(",")
+    }
+    assert {"testing", "embedded", "cli", "demo"} <= named <= set(extras)
 
 
 def test_documents_link_to_what_is_there():

@@ -2,14 +2,16 @@
 
 import contextlib
 import functools
+import shutil
 import tempfile
 import threading
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 import redis
 
-from redis_replay import ReplayBuffer, _connection, _ops_admin, _ops_sample, _ops_write, _requests, samplers
+from redis_replay import ReplayBuffer, _connection, _ops_admin, _ops_sample, _ops_write, _requests, _wire, samplers
 from redis_replay.embedded import EmbeddedServer
 from redis_replay.exceptions import ConnectionLostError, ServerNotReadyError
 from tests import _server
@@ -100,6 +102,21 @@ def migrating(client):
         client.execute_command("CLUSTER", "SETSLOT", slot, "STABLE")
 
 
+@contextlib.contextmanager
+def unable_to_save(client):
+    """A server whose snapshots fail, and which stops writes therefore: a directory lies where the file should."""
+    there = Path(client.config_get("dir")["dir"], client.config_get("dbfilename")["dbfilename"])
+    there.mkdir()
+    (there / "in the way").touch()
+    client.config_set("save", "3600 1000000")
+    client.bgsave()
+    wait_until(lambda: client.info("persistence")["rdb_last_bgsave_status"] == "err", 5, "the snapshot to fail")
+    yield
+    shutil.rmtree(there)
+    client.bgsave()
+    wait_until(lambda: client.info("persistence")["rdb_last_bgsave_status"] == "ok", 5, "the next snapshot")
+
+
 STATES = {
     "BUSY": busy,
     "READONLY": replica,
@@ -107,6 +124,7 @@ STATES = {
     "NOREPLICAS": without_replicas,
     "CLUSTERDOWN": unassigned,
     "TRYAGAIN": migrating,
+    "MISCONF": unable_to_save,
 }
 
 
@@ -212,6 +230,21 @@ def test_wait_waits_it_out(server, proxy, handle, word, caplog):
         writer.add(record(7))
         assert (over, tries < 60, call.how(timeout=SOON)) == (False, True, [7])
     assert len(lines(caplog)) == 2
+
+
+@in_turn(["BUSY", "MISCONF"], "handle")
+def test_refused_ping_is_an_answer(server, handle, word, monkeypatch, caplog):
+    """A silent subscription whose PING is refused in the state is there still: the wait is woken by it, without its poll."""
+    monkeypatch.setattr(_wire, "PING_SECONDS", 0.1)
+    handle.buffer._now.core.poll_interval = 30
+    call = handle.start("sample", batch_size=1, timeout=20)
+    with ReplayBuffer(server[0], "b") as writer:
+        blocked(writer)
+        with STATES[word](server[1]):
+            threading.Event().wait(SECONDS)
+        writer.add(record(7))
+        assert (call.how(timeout=SOON), handle.buffer.local_stats.wakeups_by_notice) == ([7], 1)
+    assert lines(caplog) == []
 
 
 @WORDS
@@ -325,7 +358,7 @@ def test_failover_is_followed(pair, kind, caplog):
         call = handle.start("sample", batch_size=2, timeout=20)
         blocked(first)
         promote(servers, clients, proxy)
-        assert handle.run("add", record(1)) == 2
+        assert handle.run("add", record(1)) == 2**32 + 2  # another server may have lost what anybody was given
         assert call.how(timeout=SOON) == [0, 1]
     assert clients[1].hget("rr:{b}:counters", "write_count") == b"2"
     assert len(lines(caplog)) == 2

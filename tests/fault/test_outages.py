@@ -4,10 +4,8 @@ import threading
 
 import pytest
 
-from redis_replay import ReplayBuffer, _ops_admin, _ops_sample, _ops_write, _requests, _wakeup, _wire, samplers
-from redis_replay.embedded import EmbeddedServer
-from redis_replay.exceptions import ConnectionLostError, OutcomeUnknownError
-from tests import _server
+from redis_replay import _ops_sample, _ops_write, _requests, _wakeup, _wire, samplers
+from redis_replay.exceptions import OutcomeUnknownError
 from tests._helpers import SOON, wait_until
 from tests._server import turns
 from tests._waiting import Running, blocked, open_handle, record, records, tags
@@ -187,6 +185,25 @@ def test_overrun_subscription_is_opened_anew(real_server, writer, handle):
         client.config_set("client-output-buffer-limit", "pubsub 33554432 8388608 60")
 
 
+@TURNS
+def test_notices_are_few_and_tiny(real_server, writer, handle, name):
+    """What is published is no more than a line for each wait that is woken, however much is written, and nothing else."""
+    with real_server.client().pubsub() as spy:
+        spy.psubscribe(f"*{name}*")
+        wait_until(lambda: spy.get_message(timeout=1), description="the confirmation")
+        for tag in range(5):
+            call = handle.start("sample", batch_size=1, timeout=20)
+            blocked(writer)
+            for more in range(20):
+                writer.add(record(100 * tag + more))
+            assert call.how() == [100 * tag]
+            writer.empty()
+        found = []
+        while message := spy.get_message(timeout=0.2):
+            found.append(message["data"])
+    assert (5 <= len(found) <= 10, max(map(len, found)) <= 64) == (True, True), found
+
+
 # Half-open sockets, and servers that are gone
 
 
@@ -221,54 +238,3 @@ def test_timeout_is_longer_than_patience(proxy, writer, handle, monkeypatch):
     proxy.requests = lambda _: None
     writer.add(record(7))
     assert call.how(timeout=SOON) == [7]
-
-
-@pytest.fixture(params=_server.REAL)
-def doomed(request):
-    """A server that the test may kill or stop."""
-    with EmbeddedServer(binary=_server.find(request.param) or _server.missing(request.param)) as server:
-        yield server
-
-
-CALLS = {
-    "add": lambda handle: handle.run("add", record(1)),
-    "extend": lambda handle: handle.run("extend", records(3)),
-    "remove": lambda handle: handle.run("remove", [1]),
-    "sample": lambda handle: handle.run("sample", 1),
-    "wait": lambda handle: handle.start("sample", batch_size=1, timeout=0.5).result(),
-    "stats": lambda handle: handle.run("stats"),
-    "get": lambda handle: handle.run("get", 1),
-    "shutdown": lambda handle: handle.run("shutdown"),
-}
-
-
-@pytest.mark.parametrize(("kind", "doomed"), turns(), indirect=["doomed"])
-def test_every_call_on_a_dead_server_ends(doomed, kind, monkeypatch):
-    """With its server killed, each call ends soon after its time, with an error of ours, and `close()` within a moment."""
-    for module in (_requests, _ops_write, _ops_sample, _ops_admin):
-        monkeypatch.setattr(module, "CALL_SECONDS", 0.3)
-    handle = open_handle(kind, None, "b", target=doomed.url, capacity=10, **QUEUE)
-    handle.run("add", record(0))
-    doomed.close()
-    calls = {name: Running(call, handle) for name, call in CALLS.items()}
-    errors = {name: call.error() for name, call in calls.items()}
-    assert {name for name, e in errors.items() if not isinstance(e, ConnectionLostError | OutcomeUnknownError)} == set()
-    assert {name for name, call in calls.items() if call.seconds > SOON} == set()
-    closing = Running(handle.end)
-    assert (closing.error(), closing.seconds < SOON) == (None, True)
-
-
-@pytest.mark.parametrize(("verb", "doomed"), list(zip(["add", "extend"], _server.REAL, strict=True)), indirect=["doomed"])
-def test_a_write_gives_up_in_its_time(doomed, verb):
-    """A writer can stop when it wants to, and sooner or later than other calls."""
-    buffer = ReplayBuffer(doomed.url, "b", capacity=10)
-    buffer.add(record(0))
-    doomed.close()
-    for seconds in (0, 0.4):
-        call = Running(getattr(buffer, verb), record(1) if verb == "add" else records(2), timeout=seconds)
-        assert isinstance(call.error(), ConnectionLostError | OutcomeUnknownError)
-        assert call.seconds < seconds + SOON
-    for wrong in (-1, float("nan"), True):
-        with pytest.raises((ValueError, TypeError), match="timeout"):
-            getattr(buffer, verb)(record(1), timeout=wrong)
-    buffer.close()

@@ -45,9 +45,9 @@ def handle(request, real_server, proxy, direct, name):
 
 
 def unknown(handle, call, *args):
-    """The error of a write whose reply does not come."""
+    """The error of a write whose reply does not come. It names the call that was made."""
     error = Running(handle.run, call, *args).error()
-    assert type(error) is OutcomeUnknownError
+    assert (type(error), error.verb, f": {call} (request" in str(error)) == (OutcomeUnknownError, call, True)
     return error
 
 
@@ -112,7 +112,7 @@ def test_both_ways_of_writing_are_told(proxy, make_buffer, make):
     error = Running(buffer.extend, make(3, 1)).error()
     proxy.mute = None
     outcome = error.resolve()
-    assert (outcome.applied, tags(reader.get(outcome.index))) == (True, [1, 2, 3])
+    assert (error.verb, outcome.applied, tags(reader.get(outcome.index))) == ("extend", True, [1, 2, 3])
     assert (reader.write_count, reader.doctor().findings) == (4, ())
 
 

@@ -2,13 +2,14 @@
 
 import contextlib
 import logging
+import pickle
 import shutil
 
 import pytest
 import redis
 
 from redis_replay import ReplayBuffer, _ops_write, _requests, samplers
-from redis_replay.exceptions import RecordNotFoundError
+from redis_replay.exceptions import BufferGoneError, RecordNotFoundError
 from tests import _server
 from tests._helpers import wait_until
 from tests._ports import Program, on_ports
@@ -17,11 +18,14 @@ from tests._waiting import Running, blocked, open_handle, record, records, tags
 from tests.fault.test_connections import large
 
 pytestmark = pytest.mark.fault
+JUMP = 2**32  # indices that nobody is given after a server was found to be another
 QUEUE = {"sampler": samplers.Fifo(), "consume_after_n_samples": 1}
-KEEPS = {
+KEEPS = {  # how it keeps its data; what was not kept when they were put aside is lost
     "aof": ["--appendonly", "yes", "--appendfsync", "always", "--save", ""],
+    "everysec": ["--appendonly", "yes", "--appendfsync", "everysec", "--save", ""],
     "rdb": ["--appendonly", "no", "--save", ""],
 }
+NOTHING = ["--appendonly", "no", "--save", ""]
 
 
 class Rewindable:
@@ -29,7 +33,8 @@ class Rewindable:
 
     def __init__(self, binary, directory, how, port):
         self.port, self.url = port, f"redis://127.0.0.1:{port}/0"
-        self._command = [binary, "--bind", "127.0.0.1", "--port", str(port), "--dir", str(directory / "data"), *KEEPS[how]]
+        keeps = KEEPS.get(how, NOTHING)
+        self._command = [binary, "--bind", "127.0.0.1", "--port", str(port), "--dir", str(directory / "data"), *keeps]
         self._data, self._kept, self._how = directory / "data", directory / "kept", how
         self._data.mkdir(exist_ok=True)
         self.start()
@@ -45,6 +50,9 @@ class Rewindable:
         if self._how == "rdb":
             with redis.Redis.from_url(self.url) as client:
                 client.save()
+        if self._how == "everysec":  # it holds writes back while the disk is slow
+            with redis.Redis.from_url(self.url) as client:
+                wait_until(lambda: not client.info("persistence")["aof_buffer_length"], 10, "the file to hold all")
         shutil.rmtree(self._kept, ignore_errors=True)
         shutil.copytree(self._data, self._kept)
 
@@ -56,7 +64,10 @@ class Rewindable:
         """It ends at once and comes back as it was when its data were put aside."""
         self.kill()
         shutil.rmtree(self._data)
-        shutil.copytree(self._kept, self._data)
+        if self._kept.exists():
+            shutil.copytree(self._kept, self._data)
+        else:
+            self._data.mkdir()
         self.start()
 
     close = kill
@@ -111,12 +122,13 @@ def test_lost_index_is_not_given_again(rewindable, open_buffer, caplog, make, op
     lost = buffer.extend(make(5, 10))
     rewindable.rewind()
     given = buffer.extend(make(3, 20))
-    assert (lost.tolist(), given.tolist()) == ([11, 12, 13, 14, 15], [16, 17, 18])
+    assert (lost.tolist(), given.tolist()) == ([11, 12, 13, 14, 15], [JUMP + 16, JUMP + 17, JUMP + 18])
     assert (buffer.remove(lost), tags_of(buffer)) == (0, [*range(10), 20, 21, 22])
     with pytest.raises(RecordNotFoundError):
         buffer.get(13)
     stats = buffer.stats()
-    assert (stats["rewound"], warnings(caplog), stats["write_count"], buffer.doctor().findings) == (1, 1, 13, ())
+    assert (stats["rewound"], warnings(caplog), stats["write_count"], stats["ignored"]) == (1, 1, 13, 5)
+    assert (stats["restarts"], buffer.doctor().findings) == (1, ())
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
@@ -128,7 +140,7 @@ def test_both_kinds_of_handle_notice(rewindable, open_buffer, caplog, kind):
     rewindable.keep()
     handle.run("extend", records(5, 10))
     rewindable.rewind()
-    assert (handle.run("stats")["rewound"], warnings(caplog), handle.run("add", record(20))) == (1, 1, 16)
+    assert (handle.run("stats")["rewound"], warnings(caplog), handle.run("add", record(20))) == (1, 1, JUMP + 16)
     handle.end()
 
 
@@ -150,7 +162,7 @@ def test_lost_draw_is_noticed(rewindable, open_buffer, caplog):
     for _ in range(3):
         buffer.sample(2)
     rewindable.rewind()
-    assert [buffer.add(record(tag)) for tag in (20, 21)] == [11, 12]
+    assert [buffer.add(record(tag)) for tag in (20, 21)] == [JUMP + 11, JUMP + 12]
     assert (tags_of(buffer), buffer.write_count) == ([*range(10), 20, 21], 12)
     assert (buffer.stats()["rewound"], warnings(caplog), buffer.doctor().findings) == (1, 1, ())
 
@@ -164,7 +176,7 @@ def test_vanished_lane_writes_once(rewindable, open_buffer, caplog):
     lost = buffer.extend(records(2, 10))
     rewindable.rewind()
     given = [buffer.add(record(tag)) for tag in (20, 21)]
-    assert (lost.tolist(), given, tags_of(other)) == ([11, 12], [13, 14], [*range(10), 20, 21])
+    assert (lost.tolist(), given, tags_of(other)) == ([11, 12], [JUMP + 13, JUMP + 14], [*range(10), 20, 21])
     assert (buffer.stats()["rewound"], buffer.doctor().findings) == (1, ())
 
 
@@ -179,21 +191,61 @@ def test_many_lanes_are_one_rewind(rewindable, open_buffer, caplog):
     rewindable.rewind()
     calls = [Running(buffer.extend, records(5, 2_000 + 5 * n)) for n in range(8)]
     given = sorted(i for call in calls for i in call.result().tolist())
-    assert given == list(range(161, 201))
+    assert given == list(range(JUMP + 161, JUMP + 201))
     assert sorted(tags_of(buffer)) == [*range(80), *range(2_000, 2_040)]
     assert (buffer.stats()["rewound"], warnings(caplog), buffer.doctor().findings) == (1, 1, ())
 
 
-def test_writer_that_came_first_keeps_what_it_wrote(rewindable, open_buffer):
-    """Another writer may come back first, and be given an index again; what is above its last one is not given again."""
+@pytest.mark.parametrize("rewindable", KEEPS, indirect=True)
+@pytest.mark.parametrize("options", [{}, QUEUE], ids=["ring", "queue"])
+@pytest.mark.parametrize("first", ["writer", "reader", "new", "pickled"])
+def test_who_comes_first_is_given_no_lost_index(rewindable, open_buffer, caplog, options, first):
+    """Whoever comes back first, who knows nothing of what was lost: not one lost index means another record afterwards."""
+    buffer, other = open_buffer(**options), open_buffer(**options)
+    other.extend(records(10))
+    if first == "reader":
+        other = open_buffer(**options)
+        other.get(3)
+    rewindable.keep()
+    lost = buffer.extend(records(5, 10))
+    rewindable.rewind()
+    if first == "new":
+        other = open_buffer(**options)
+    with pickle.loads(pickle.dumps(other)) if first == "pickled" else other as comes:
+        assert (comes.add(record(20)), warnings(caplog)) == (JUMP + 11, 0)
+        assert (buffer.remove(lost), buffer.add(record(30)), comes.add(record(31))) == (0, JUMP + 12, JUMP + 13)
+        assert (tags_of(comes), buffer.doctor().findings) == ([*range(10), 20, 30, 31], ())
+        stats = comes.stats()
+    assert [stats[name] for name in ("rewound", "restarts", "ignored")] + [warnings(caplog)] == [1, 1, 5, 1]
+
+
+@pytest.mark.parametrize("rewindable", ["none"], indirect=True)
+def test_server_that_kept_nothing_has_another_buffer(rewindable, open_buffer):
+    """What was given before is not asked of the new buffer: the handle is told that its own is gone."""
+    buffer = open_buffer()
+    lost = buffer.extend(records(3))
+    rewindable.rewind()
+    again = open_buffer()
+    assert (again.extend(records(3, 10)).tolist(), again.stats()["restarts"]) == (lost.tolist(), 0)
+    for call in (buffer.get, buffer.remove):
+        with pytest.raises(BufferGoneError):
+            call(lost)
+    assert tags_of(again) == [10, 11, 12]
+
+
+def test_server_that_tells_not_who_it_is(rewindable, open_buffer):
+    """Without INFO a lost index may be given again, until the handle comes that was given the largest."""
     buffer, other = open_buffer(), open_buffer()
     other.extend(records(10))
-    rewindable.keep()
-    buffer.extend(records(5, 10))
-    rewindable.rewind()
-    again = other.add(record(20))
-    assert (again, buffer.remove([12, 13, 14, 15]), buffer.add(record(30)), other.add(record(31))) == (11, 0, 16, 17)
-    assert tags_of(other) == [*range(10), 20, 30, 31]
+    with redis.Redis.from_url(rewindable.url) as client:
+        client.execute_command("ACL", "SETUSER", "default", "-info")
+        client.hdel("rr:{b}:config", "server")
+        rewindable.keep()
+        buffer.extend(records(5, 10))
+        rewindable.rewind()
+        client.execute_command("ACL", "SETUSER", "default", "-info")
+    assert (other.add(record(20)), buffer.add(record(30)), other.add(record(31))) == (11, JUMP + 16, JUMP + 17)
+    assert (tags_of(other), other.stats()["restarts"]) == ([*range(10), 20, 30, 31], 0)
 
 
 def test_write_that_was_under_way_is_there_once(rewindable, open_buffer):
@@ -206,7 +258,7 @@ def test_write_that_was_under_way_is_there_once(rewindable, open_buffer):
     call = Running(buffer.extend, records(3, 20))
     wait_until(lambda: not buffer._now.core.idle, description="the write to be under way")
     rewindable.rewind()
-    assert (call.result().tolist(), tags_of(buffer)) == ([16, 17, 18], [*range(10), 20, 21, 22])
+    assert (call.result().tolist(), tags_of(buffer)) == ([JUMP + 16, JUMP + 17, JUMP + 18], [*range(10), 20, 21, 22])
 
 
 def test_wait_goes_on(rewindable, open_buffer):
@@ -235,5 +287,5 @@ def test_unknown_write_that_was_lost_never_was(rewindable, open_buffer, monkeypa
         error = Running(buffer.add, record(12)).error()
         proxy.mute = None
         rewindable.rewind()
-        assert (given, error.resolve().applied, buffer.add(record(13))) == (12, False, 13)
+        assert (given, error.resolve().applied, buffer.add(record(13))) == (12, False, JUMP + 13)
     assert (tags_of(reader), reader.doctor().findings) == ([*range(11), 13], ())

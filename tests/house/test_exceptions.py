@@ -4,6 +4,7 @@ import copy
 import inspect
 import pickle
 import re
+import threading
 
 import pytest
 
@@ -15,7 +16,7 @@ CLASSES = sorted(
     key=lambda kind: kind.__name__,
 )
 TREE = exceptions.__doc__
-EXAMPLE = {"str": "a text", "int": 7, "float": 0.25, "object": [1, "b"], "dict": {"capacity": (1, 2)}}
+EXAMPLE = {"str": "a text", "int": 7, "float": 0.25, "object": [1, "b"], "dict": {"capacity": (1, 2)}, "tuple": ("+a", "~b")}
 
 
 def attributes(kind):
@@ -40,6 +41,7 @@ def test_it_carries_its_data_as_attributes(kind):
 def test_its_text_is_made_from_its_data(kind):
     fields = set(re.findall(r"\{(\w+)", kind.text))
     shown = {name: repr(value) if f"{{{name}!r}}" in kind.text else str(value) for name, value in attributes(kind).items()}
+    shown |= {name: " ".join(value) for name, value in attributes(kind).items() if isinstance(value, tuple)}
     assert fields
     for name in fields & set(shown):
         assert shown[name] in str(made(kind))
@@ -53,6 +55,38 @@ def test_it_pickles_and_copies_whole(kind, trip):
     assert type(twin) is kind
     assert str(twin) == str(error)
     assert vars(twin) == vars(error)
+
+
+@pytest.mark.parametrize("trip", [lambda e: pickle.loads(pickle.dumps(e)), copy.copy, copy.deepcopy])
+def test_what_was_set_on_it_later_goes_along(trip):
+    """How many records a long write had done, and notes; what belongs to the call alone does not."""
+    error = made(exceptions.OutcomeUnknownError)
+    error.done, error.question, error.ask = 20_000, threading.Lock(), threading.Lock()
+    error.add_note("of the night run")
+    twin = trip(error)
+    assert (twin.done, twin.__notes__, twin.ask, twin.question) == (20_000, ["of the night run"], None, None)
+
+
+def test_an_argument_that_does_not_pickle_goes_as_text():
+    """An error about a lock or a lambda comes out of a process pool like any other."""
+    lock = threading.Lock()
+    error = exceptions.ArgumentTypeError(name="cancel_event", allowed="None or anything with is_set()", found=lock)
+    twin = pickle.loads(pickle.dumps(error))
+    assert (twin.name, str(twin), copy.copy(error).found, copy.deepcopy(error).found) == (error.name, str(error), lock, lock)
+
+
+@pytest.mark.parametrize("found", ["x" * 10**6, list(range(10**6)), 10**5000], ids=["text", "list", "number"])
+def test_a_long_argument_is_cut_in_the_text(found):
+    """The attribute has it whole."""
+    error = exceptions.ArgumentError(name="capacity", allowed="a whole number", found=found)
+    assert (len(str(error)) < 400, error.found) == (True, found)
+
+
+@pytest.mark.parametrize("kind", [exceptions.NotReadyError, exceptions.ReplayTimeoutError, exceptions.StalledError])
+def test_what_is_lent_is_told_where_something_is(kind):
+    """Why nothing can be drawn from a buffer that has records."""
+    data = attributes(kind)
+    assert ("7 more are lent" in str(kind(**data)), "lent" in str(kind(**data | {"leased": 0}))) == (True, False)
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)

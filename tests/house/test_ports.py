@@ -75,13 +75,16 @@ def test_a_port_that_was_taken_is_picked_anew(binary, tmp_path, monkeypatch, sta
             assert (len(picked), answers(picked[-number])) == (2 * number, True)
 
 
-def test_a_port_that_stays_taken_is_an_error_with_the_log(binary, tmp_path, monkeypatch):
-    """After a few ports: the error holds the server's own words."""
+def test_a_port_that_stays_taken_is_an_error_in_the_servers_words(binary, tmp_path, monkeypatch):
+    """After a few ports: with the end of its log, or what the embedded server makes of that."""
     with taken_port() as port:
         tries = []
         monkeypatch.setattr(_ports, "held_port", lambda: contextlib.nullcontext(port))
-        for start, kind in ((program, ServerEndedError), (TAKEN["embedded"][0], EmbeddedServerError)):
-            with pytest.raises(kind, match=r"(?i)its log ends:\n(.|\n)*already in use"):
+        for start, kind, words in (
+            (program, ServerEndedError, r"(?i)its log ends:\n(.|\n)*already in use"),
+            (TAKEN["embedded"][0], EmbeddedServerError, "another program uses it"),
+        ):
+            with pytest.raises(kind, match=words):
                 on_ports(lambda *ports, start=start: [tries.append(1), start(binary, tmp_path, *ports)][1]).__enter__()
         assert len(tries) == 2 * _ports.TRIES
 

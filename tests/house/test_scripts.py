@@ -65,6 +65,7 @@ def test_unknown_word_is_a_protocol_error():
 
 
 LAYERS = [
+    {"_briefly"},
     {"exceptions", "samplers", "_clock", "_lua", "_leases"},
     {"_keys", "_options", "_types", "_codes", "_plain", "_schema", "_tensors", "_columns", "embedded"},
     {"_encode", "_decode", "_scripts", "_address", "_rights", "_stored"},

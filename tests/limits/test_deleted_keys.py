@@ -15,13 +15,14 @@ LOST = (
     "records",
     "order",
     "holes",
+    "uses",
     "parting",
     "held",
     "holds",
     "leases",
     "leased",
 )  # what nothing makes good
-RENEWED = ("lanes", "requests", "writers", "waiters", "waiting", "uses")  # of calls under way; or, uses, counts that begin anew
+RENEWED = ("lanes", "requests", "writers", "waiters", "waiting")  # of calls under way
 NEVER_THERE = ("inbox", "none", "events")  # while no call runs
 SMALL_RECORDS, LARGE_RECORDS = Records(SMALL), Records(LARGE)
 
@@ -165,6 +166,23 @@ def test_an_entry_taken_out_by_hand_is_found(damage, server, client, name, what)
     with refused(BufferDamagedError) as caught:
         buffer.sample(1)
     assert caught.value.key == key
+    buffer.delete()
+    reader.close()
+
+
+@pytest.mark.parametrize("what", [name for name in NAMES if name not in NEVER_THERE])
+def test_a_key_of_another_type_is_named(server, client, name, what):
+    """Whatever somebody put in its place: by the first call that looks into it; and it stays as it was."""
+    buffer, reader = prepare(server, name, what)
+    key = f"rr:{{{name}}}:{what}"
+    client.delete(key)
+    client.set(key, "mine")
+    calls = [VERBS[verb] for verb in ("sample", "add", "remove")]
+    calls += [lambda b: b.wait_until_sampleable(99, timeout=0.1), lambda b: b.ack("nobody.1")]
+    with pytest.raises(BufferDamagedError) as caught:
+        [call(buffer) for call in calls]
+    assert (caught.value.key, caught.value.found, client.get(key)) == (key, "is a string", b"mine")
+    client.delete(key)
     buffer.delete()
     reader.close()
 

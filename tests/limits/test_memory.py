@@ -220,8 +220,7 @@ def test_a_server_that_tells_nothing_is_noted(real_server, make_buffer, limited,
     name = make_buffer().name
     url = limited("-config", "-info")
     ((level, text),) = opened(url, name, caplog)
-    assert level == "INFO"
-    assert "maxmemory-policy" in text
+    assert (level, "maxmemory-policy" in text, "which process it is" in text) == ("INFO", True, True)
     with ReplayBuffer(url, name) as buffer:
         buffer.add({"x": 1})
         assert len(buffer) == 1

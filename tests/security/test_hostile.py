@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from redis_replay import ReplayBuffer
-from redis_replay.exceptions import BufferDamagedError, ProtocolError, RecordDecodeError, ReplayError
+from redis_replay.exceptions import BufferDamagedError, RecordDecodeError, ReplayError
 from redis_replay.samplers import Fifo, Uniform
 from tests._helpers import SOON, wait_until
 
@@ -106,17 +106,18 @@ CONFIG = [
     "consume_after_n_samples",
     "shutdowns",
     "record_bytes",
+    "skipped",
     "schema",
     "schema_hash",
     "state",
     "epoch",
 ]
 COUNTERS = [
-    "first", "last", "sampleable_size", "storage_size", "leased", "hidden", "parting", "clock", "clock_offset", "write_count",
-    "consumed", "evicted", "removed", "sample_calls", "arrivals", "bytes_total", "nothing_of_ours",
+    "first", "last", "sampleable_size", "storage_size", "leased", "hidden", "parting", "used", "clock", "clock_offset",
+    "write_count", "consumed", "evicted", "removed", "sample_calls", "arrivals", "bytes_total", "nothing_of_ours",
 ]  # fmt: skip
 FIELDS = [("config", field) for field in CONFIG] + [("counters", field) for field in COUNTERS]
-LOUD = {("config", f) for f in CONFIG[:7]} | {("counters", f) for f in COUNTERS if f not in ("clock", "clock_offset")}
+LOUD = {("config", f) for f in CONFIG[:8]} | {("counters", f) for f in COUNTERS if f not in ("clock", "clock_offset")}
 
 
 @FORMS
@@ -134,7 +135,7 @@ def test_settings_and_counters_are_not_trusted(server, client, name, key, make, 
 
 
 ENDS = {
-    "BufferDamagedError", "ProtocolError", "BufferShutDownError", "BufferGoneError", "FormatError", "NotReadyError",
+    "BufferDamagedError", "BufferShutDownError", "BufferGoneError", "FormatError", "NotReadyError",
     "LimitError", "RecordNotFoundError",
 }  # fmt: skip
 
@@ -189,22 +190,48 @@ def test_a_hostile_lane_holds_up_nobody(server, client, name, key, make, hostile
         assert len(buffer.sample(1)["x"]) == 1
 
 
-FORGED = ["NOT_READY a b c d", "NOT_READY", "LIMIT", "OK", "OK x y", "OK 1 1 - zz", "SURPRISE", "NOT_FOUND \x80", "DAMAGED"]
+FORGED = [
+    "NOT_READY a b c d", "NOT_READY", "LIMIT", "OK x y", "OK 1 1 - zz", "OK 1", "OK 2 1 - - zz 3x", "OK 999999999 5 - - -",
+    "OK 1 999999999999", "OK 5 3", "SURPRISE", "NOT_FOUND \x80", "DAMAGED", "TOO_LARGE a b c", "FULL x",
+]  # fmt: skip
+NUMBERED = {
+    "sample": lambda buffer: buffer.sample(1),
+    "wait": lambda buffer: buffer.can_sample(1),
+    "add": lambda buffer: buffer.extend({"x": np.arange(2.0)}),
+    "remove": lambda buffer: buffer.remove(1),
+    "ack": lambda buffer: buffer.ack("a.1"),
+    "release": lambda buffer: buffer.release("a.1"),
+    "empty": lambda buffer: buffer.empty(empty_write_count=False),
+}
 
 
 @FORMS
 @pytest.mark.parametrize("answer", FORGED)
 def test_a_forged_answer_is_not_trusted(server, client, name, key, make, options, answer):
-    """Who writes the answer to a lane's next request before it is asked: an error of ours, and the next call works."""
-    buffer = make(options)
-    lane = buffer._now.core.lanes[0]
-    for call in (lambda: buffer.sample(1), lambda: buffer.extend({"x": np.arange(2.0)}), lambda: buffer.remove(1)):
-        client.hset(key("requests"), lane.name, f"{lane.number + 1} sample {answer}".encode("latin1"))
+    """Who writes the answer to a lane's next request before it is asked: the error names the key, and the next call works."""
+    buffer, errors = make(options), []
+    for verb, call in NUMBERED.items():
+        lane = buffer._now.core.lanes[0]
+        client.hset(key("requests"), lane.name, f"{lane.number + 1} {verb} {answer}".encode("latin1"))
         try:
-            call()
-        except (ReplayError, ProtocolError) as error:
-            assert type(error).__name__ in {*ENDS, "BufferNotFoundError"}
+            call(buffer)
+        except ReplayError as error:
+            errors.append((type(error), error.key))
+        buffer.extend({"x": np.arange(2.0)})
         assert len(buffer.sample(1)["x"]) == 1
+    assert set(errors) == {(BufferDamagedError, key("requests"))}
+
+
+@FORMS
+@pytest.mark.parametrize("call", NUMBERED)
+def test_a_forged_number_is_not_trusted(server, client, name, key, make, options, call):
+    """Who makes the server think that a lane is far ahead: the error names the key, and the next call has another lane."""
+    buffer = make(options)
+    client.hset(key("requests"), buffer._now.core.lanes[0].name, "9007199254740990 settle OK")
+    with pytest.raises(BufferDamagedError) as caught:
+        NUMBERED[call](buffer)
+    assert caught.value.key == key("requests")
+    NUMBERED[call](buffer)
 
 
 def live_by_hand(client, key, entry):

@@ -2,18 +2,21 @@
 
 import asyncio
 import contextlib
+import copy
 import gc
 import os
 import signal
 import socket
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
+import redis
 
 from redis_replay import AsyncReplayBuffer, ReplayBuffer
-from redis_replay.exceptions import CertificateError, ConnectionLostError, ReplayError
+from redis_replay.exceptions import ArgumentError, CertificateError, ConnectionLostError, ReplayError
 from redis_replay.samplers import Fifo
 from tests._helpers import SOON, wait_until, wait_until_async
 from tests._ports import on_ports
@@ -108,7 +111,11 @@ def awaits(url, name):
     asyncio.run(main())
 
 
-WAYS = pytest.mark.parametrize("way", [opens, attaches, awaits], ids=["open", "attach", "async"])
+def opens_by_a_client(url, name):
+    ReplayBuffer(redis.Redis.from_url(url), name, capacity=10)
+
+
+WAYS = pytest.mark.parametrize("way", [opens, attaches, awaits, opens_by_a_client], ids=["open", "attach", "async", "client"])
 UNTRUSTED = {"host": {"host": "127.0.0.1"}, "authority": {"ssl_ca_certs": ""}}
 
 
@@ -122,6 +129,38 @@ def test_an_untrusted_server_is_refused(tls, name, way, wrong):
         way(url, name)
     assert time.monotonic() - started < SOON
     assert (str(tls.port) in caught.value.address, PASSWORD in str(caught.value)) == (True, False)
+
+
+FILES = {
+    "ca missing": ("ssl_ca_certs", None), "ca no certificate": ("ssl_ca_certs", "nothing"),
+    "certificate missing": ("ssl_certfile", None), "certificate without a key": ("ssl_certfile", "nothing"),
+    "key missing": ("ssl_keyfile", None), "ca a folder": ("ssl_ca_certs", "."), "folder missing": ("ssl_ca_path", None),
+}  # fmt: skip
+
+
+@WAYS
+@pytest.mark.parametrize(("option", "content"), FILES.values(), ids=FILES)
+def test_a_file_that_cannot_be_read_is_named(tls, name, way, tmp_path, option, content):
+    """At open, and before anything is sent: the option, the path, and why."""
+    path = tmp_path if content == "." else tmp_path / "file.pem"
+    if content == "nothing":
+        path.write_text(content)
+    with pytest.raises(ArgumentError, match=option) as caught:
+        way(tls.url(login=f"trainer:{PASSWORD}@", **{option: str(path)}), name)
+    assert (str(path) in str(caught.value), PASSWORD in str(caught.value)) == (True, False)
+
+
+def test_a_file_that_is_lost_later_is_named(tls, name, tmp_path):
+    """A handle that connects anew, in another process perhaps, where the file is not."""
+    path = tmp_path / "ca.pem"
+    path.write_bytes(Path(tls.authority.certificate).read_bytes())
+    with ReplayBuffer(tls.url(ssl_ca_certs=str(path)), name, capacity=10) as buffer:
+        path.unlink()
+        copied = copy.deepcopy(buffer)
+        with pytest.raises(ArgumentError, match=r"ca\.pem"):
+            copied.stats()
+        copied.close()
+        buffer.delete()
 
 
 def test_a_lost_trust_ends_a_wait(tls, name):

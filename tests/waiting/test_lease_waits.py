@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from redis_replay import samplers
-from redis_replay.exceptions import BufferShutDownError
+from redis_replay import _ops_lease, _requests, samplers
+from redis_replay.exceptions import BufferShutDownError, ConnectionLostError
 from tests import _workers
 from tests._helpers import SOON, wait_until
 from tests._waiting import Running, blocked, records, tags
@@ -44,7 +44,7 @@ def test_a_live_reader_keeps_what_it_has(queue, reader):
     """Longer than the lease, by itself, and though it makes no call."""
     other = reader()
     lease = other.sample(4, True, lease=SHORT)[1].lease
-    time.sleep(4 * SHORT)
+    time.sleep(2.5 * SHORT)
     assert (queue.stats()["leased"], queue.stats()["reclaimed"]) == (4, 0)
     assert other.ack(lease).applied == 1
 
@@ -191,7 +191,7 @@ async def test_a_live_tasks_lease_is_renewed(server, make_async_buffer):
     await buffer.extend(records(10))
     await asyncio.create_task(buffer.sample(2, lease=SHORT))
     await buffer.sample(3, lease=SHORT)
-    await asyncio.sleep(4 * SHORT)
+    await asyncio.sleep(2.5 * SHORT)
     stats = await buffer.stats()
     assert (stats["leased"], stats["reclaimed"]) == (5, 0)
 
@@ -224,7 +224,7 @@ def test_a_short_lease_behind_a_long_one_is_renewed(queue, reader):
     other.sample(2, lease=LONG)
     Running(other.sample, 1, lease=LONG).result()
     lease = other.sample(2, True, lease=SHORT)[1].lease
-    time.sleep(4 * SHORT)
+    time.sleep(2.5 * SHORT)
     assert other.ack(lease).applied == 1
 
 
@@ -235,7 +235,7 @@ async def test_a_short_lease_behind_a_long_one_is_renewed_in_a_loop(server, make
     await asyncio.create_task(buffer.sample(2, lease=LONG))
     await asyncio.sleep(0.05)
     await buffer.sample(3, lease=SHORT)
-    await asyncio.sleep(4 * SHORT)
+    await asyncio.sleep(2.5 * SHORT)
     assert (await buffer.stats())["leased"] == 5
 
 
@@ -283,3 +283,21 @@ def test_an_interrupt_while_a_timer_is_set_ends_no_renewal(queue, reader, monkey
     time.sleep(1.5)
     assert (queue.stats()["leased"], queue.stats()["reclaimed"]) == (2, 0)
     assert other.ack(first).applied == 1
+
+
+@pytest.mark.parametrize("verb", ["ack", "release"])
+def test_an_error_says_how_many_leases_were_ended(queue, monkeypatch, verb):
+    """Many leases go in steps: those of the steps before the error are counted in it."""
+    monkeypatch.setattr(_ops_lease, "MANY", 1)
+    steps, request = [], _requests.request
+
+    def fails_later(*args, **kwargs):
+        steps.append(args)
+        if len(steps) == 3:
+            raise ConnectionLostError(address="here", reason="cut")
+        return (yield from request(*args, **kwargs))
+
+    monkeypatch.setattr(_requests, "request", fails_later)
+    with pytest.raises(ConnectionLostError) as caught:
+        getattr(queue, verb)(["nobody.1", "nobody.2", "nobody.3"])
+    assert caught.value.done == 2

@@ -151,7 +151,7 @@ def all_tags(results):
     return sorted(tag for batches, _ in results for batch, _ in batches for tag in batch)
 
 
-@pytest.mark.parametrize("batch_size", [250, 192])
+@pytest.mark.parametrize(("batch_size", "real_server"), [(250, "valkey"), (192, "redis")], indirect=["real_server"])
 def test_sample_is_a_reservation_drained_exactly_once(real_server, make_buffer, processes, batch_size):
     """8 learner processes get each of 100,000 records once, none of their calls fails, and the rest is one short batch."""
     buffer = make_buffer(capacity=TOTAL, consume_after_n_samples=1)

@@ -419,6 +419,18 @@ def test_a_buffer_that_was_never_written_stalls_too(queue, reader):
     assert (caught.value.idle_s, caught.value.writers) == (math.inf, 0)
 
 
+def test_what_is_lent_is_told_with_the_reason(queue, reader, server):
+    """All records are in readers' hands: each error of a draw that found too few says how many."""
+    queue.extend(records(4))
+    holder = reader()
+    holder.sample(3, lease=100.0)
+    waits = {NotReadyError: {}, ReplayTimeoutError: {"timeout": 0.05}, StalledError: {"stall_timeout": 0.05}}
+    for kind, how in waits.items():
+        with pytest.raises(kind) as caught:
+            reader().sample(2, wait=bool(how), **how)
+        assert (caught.value.have, caught.value.leased, "3 more are lent" in str(caught.value)) == (1, 3, True)
+
+
 def test_a_write_puts_the_stall_off(queue, reader):
     """Counted from the last write, whether or not it was enough for anybody."""
     call = Running(reader().sample, 5, wait=True, stall_timeout=0.6)
