@@ -336,7 +336,8 @@ def priorities(core: Core, value: object, n: int) -> list[str]:
 def _floats(value: Any) -> list[float]:
     """Numbers, arrays, tensors, or lists of these, as floats; what is no number stays for the error as NaN would."""
     if hasattr(value, "detach"):
-        value = value.detach().cpu().double().numpy()
+        value = value.detach().cpu()
+        value = (value.double() if value.is_floating_point() else value).numpy()
     array = np.asarray(value) if not isinstance(value, list | tuple) else None
     if array is not None and array.dtype.kind in "iuf":
         numbers: list[float] = array.astype(np.float64).reshape(-1).tolist()

@@ -137,6 +137,26 @@ def test_extreme_priorities_stay_numbers(server, make_buffer, small):
     assert set(buffer.sample(64, True, min_items=1)[1].priority) == {1.0}
 
 
+def test_weights_further_apart_than_a_float_reaches(server, make_buffer, small):
+    """Importance weights stay numbers, the largest 1, whatever lies between the priorities."""
+    buffer = make_buffer(sampler=Prioritized(alpha=1.0, beta=1.0, eps=0.0, normalize="buffer"), seed=1)
+    buffer.extend(small.many(0, 2), priority=[1e300, 1e-300])
+    weight = buffer.sample(64, True, min_items=1)[1].priority_weight
+    assert (np.isfinite(weight).all(), weight.max() <= 1.0) == (True, True)
+
+
+@pytest.mark.parametrize("options", [{"consume_after_n_samples": 1}, {"consume_after_n_samples": 2}], ids=["last", "first"])
+def test_a_repeated_draw_tells_the_same_probabilities(server, make_buffer, make_raw, small, options):
+    """Also where it took away what it drew: the sum is that of before the draw."""
+    buffer = make_buffer(sampler=Prioritized(alpha=1.0, beta=1.0, eps=0.0), **options)
+    buffer.extend(small.many(0, 4), priority=[1.0, 2.0, 3.0, 4.0])
+    raw = make_raw()
+    first = raw.sample(2)
+    again = raw.sample(2, number=raw.number)
+    assert (again[7], again[9], again[10]) == (first[7], first[9], first[10])
+    assert float(first[10].split()[0]) * 2.0 ** int(first[10].split()[1]) == pytest.approx(10.0)
+
+
 def test_torch_numbers_are_taken(server, make_buffer, small):
     """Scalars, arrays with a gradient, bfloat16."""
     torch = pytest.importorskip("torch")
@@ -145,6 +165,8 @@ def test_torch_numbers_are_taken(server, make_buffer, small):
     assert buffer.update_priority(torch.from_numpy(index[:1]), torch.tensor(8.0, dtype=torch.bfloat16)) == Updated(1, 0)
     assert buffer.update_priority(index[1:], [torch.tensor(0.5), np.float32(0.25)]) == Updated(2, 0)
     assert sorted(set(buffer.sample(200, True, min_items=1)[1].priority)) == [0.25, 0.5, 8.0]
+    with refused(ValueError):
+        buffer.update_priority(index, torch.tensor([True, False, True]))
 
 
 @KEEPS
