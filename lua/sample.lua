@@ -52,17 +52,21 @@ local forged = {'DAMAGED', '-', requests, 'has an answer to a draw that none was
 
 -- The same number again: the same records; those that were not kept are drawn again by the same seed, and not counted.
 local function repeated(words)
-  local n, live, last, lease, indices, counts = tonumber(words[3]), words[4], words[5], words[6], {}, {}
+  local n, last, lease, indices, counts = tonumber(words[3]), words[5], words[6], {}, {}
+  local live, whole = (words[4] or ''):match('^(%d+),?(.*)$')
   for i = 7, #words do
     local index, use = words[i]:match('^(%d+):?(%d*)c?$')
     if not index then return forged end
     indices[i - 6], counts[i - 6] = index, use ~= '' and use or nil
   end
-  if not (n and n >= 1 and n <= batch_size and tonumber(live) and lease) then return forged end
+  if not (n and n >= 1 and n <= batch_size and live and lease) then return forged end
+  if #indices == 0 then whole = '' end -- that of the draw which is made now
   if #indices == 0 and count('sampleable_size') >= (is_distinct() and n or 1) then indices = draw(n) or {} end
   local payloads = is_small() and fetch(indices) or nil
   if #indices == 0 or (is_small() and not payloads) then return {'LAPSED', '-'} end
-  return answer('-', indices, live, last, lease, counts, {weighted.odds(indices)}, payloads)
+  local each, now_whole = weighted.odds(indices)
+  whole = weight.is_used() and whole ~= '' and whole:gsub(',', ' ') or now_whole
+  return answer('-', indices, live, last, lease, counts, {each, whole}, payloads)
 end
 
 local again, became, time = accept(false, keep_place)
@@ -102,7 +106,8 @@ local function is_last()
   return settings.state == 'draining' and count('sampleable_size') + count('leased') == (lease and n or 0)
 end
 local last = is_last() and 'l' or '-'
-local kept = {'OK', int(n), live, last, lease or '-'}
+-- The whole as it was before the draw: what was taken is no part of it any more when the same number comes again.
+local kept = {'OK', int(n), live .. (odd[2] ~= '' and ',' .. odd[2]:gsub(' ', ',') or ''), last, lease or '-'}
 for _, word in ipairs(words) do kept[#kept + 1] = word end
 done(kept)
 return answer(became, indices, live, last, lease or '-', counts, odd, payloads)

@@ -149,9 +149,10 @@ class Prioritized(Sampler):
 
     def priority_weight(self, priority: Floats, beta: float, whole: Whole) -> NDArray[np.float32]:
         """Importance weights, float32 (n,), the largest of them (of the batch, or of the buffer) 1."""
-        weight = self._weight(priority)
-        least = weight.min() if whole.least is None else self._weight(np.array([whole.least]))[0]
-        relative: NDArray[np.float32] = ((weight / least) ** -beta).astype(np.float32)
+        weight = np.log2(self._weight(priority))  # weights may be further apart than a float reaches
+        least = weight.min() if whole.least is None else np.log2(self._weight(np.array([whole.least])))[0]
+        with np.errstate(under="ignore"):
+            relative: NDArray[np.float32] = np.exp2(beta * (least - weight)).astype(np.float32)
         return relative
 
     def _weight(self, priority: Floats) -> Floats:

@@ -19,20 +19,6 @@ local function load_seats(wanted)
 end
 
 -- The records of many indices are known from now on.
-function bin.load(indices)
-  local unknown, wanted = {}, {}
-  for _, index in ipairs(indices) do
-    if homes[index] == nil then unknown[#unknown + 1] = index end
-  end
-  for i, text in ipairs(ask_many('HMGET', priorities, unknown)) do
-    local index, k, spot = unknown[i], (text or ''):match('^(%S+) (%S+)$')
-    homes[index] = k == '=' and weight.is_priority(spot) and {index = index, p = spot}
-    if tonumber(k) and tonumber(spot) then wanted[#wanted + 1] = {index = index, k = tonumber(k), spot = tonumber(spot)} end
-  end
-  load_seats(wanted)
-end
-
--- The records of many indices are known from now on.
 function priority.load(indices)
   local unknown, wanted = {}, {}
   for _, index in ipairs(indices) do

@@ -17,7 +17,7 @@ local function stored(of)
   return {number = tonumber(last), verb = verb, words = split(words)}
 end
 
--- What a stored answer "OK <n> <live> <l or -> <lease or -> <index>[:<use>[c]]…" of a draw gave out: {index, consumed by
+-- What a stored answer "OK <n> <live>[,<whole>] <l or -> <lease or -> <index>[:<use>[c]]…" of a draw gave out: {index, consumed by
 -- it}…, n, and the lease.
 local function drawn_by(last)
   local out = {}
