@@ -312,13 +312,13 @@ def indices(value: object) -> list[int]:
     return flat
 
 
-def priorities(core: Core, value: object, n: int) -> list[str]:
-    """The priorities of `n` records as text: one for all, one for each, or none where `value` is None.
+def priorities(core: Core, value: object, n: int, *, optional: bool = True) -> list[str]:
+    """The priorities of `n` records as text: one for all, one for each, or, where that is `optional`, none for None.
 
     Raises:
         ArgumentError: the buffer's sampler has no priorities; there are neither one nor n; one is not a finite number >= 0.
     """
-    if value is None:
+    if value is None and optional:
         return []
     if not core.sampler.weighs:
         raise ArgumentError(name="priority", allowed=f"left out where the sampler is {core.sampler!r}", found=value)

@@ -27,6 +27,13 @@ function weighted.part()
   return (next_random() + next_random() / M1) / M1
 end
 
+-- In proportion to the first one, which holds somebody: smaller ones may be 0 beside it, and no more once it is empty.
+function weighted.sized(list)
+  while list[1] and list[1].n == 0 do table.remove(list, 1) end
+  for _, b in ipairs(list) do b.size = 2 ^ (b.k - list[1].k) end
+  return list
+end
+
 -- The bins that hold somebody, largest first; `size` is how much of a draw each is, if every weight in it were the largest.
 function weighted.full()
   local out = {}
@@ -34,8 +41,7 @@ function weighted.full()
     if b.n > 0 then out[#out + 1] = {k = k, n = b.n, sum = b.sum, moved = {}} end
   end
   table.sort(out, function(a, b) return a.k > b.k end)
-  for _, b in ipairs(out) do b.size = 2 ^ (b.k - out[1].k) end
-  return out
+  return weighted.sized(out)
 end
 
 function weighted.bin(list)
@@ -73,6 +79,7 @@ function samplers.Prioritized(n, distinct)
     if distinct then
       b.n = b.n - 1
       b.moved[spot] = b.moved[b.n] or b.n
+      if list[1].n == 0 then weighted.sized(list) end
     end
   end
   return out

@@ -137,24 +137,57 @@ def test_extreme_priorities_stay_numbers(server, make_buffer, small):
     assert set(buffer.sample(64, True, min_items=1)[1].priority) == {1.0}
 
 
-def test_weights_further_apart_than_a_float_reaches(server, make_buffer, small):
-    """Importance weights stay numbers, the largest 1, whatever lies between the priorities."""
-    buffer = make_buffer(sampler=Prioritized(alpha=1.0, beta=1.0, eps=0.0, normalize="buffer"), seed=1)
-    buffer.extend(small.many(0, 2), priority=[1e300, 1e-300])
-    weight = buffer.sample(64, True, min_items=1)[1].priority_weight
-    assert (np.isfinite(weight).all(), weight.max() <= 1.0) == (True, True)
+@pytest.mark.parametrize("normalize", ["batch", "buffer"])
+def test_weights_of_priorities_far_apart(server, make_buffer, small, normalize):
+    """Two whose ratio is above what a float holds: each weight is right, without a warning."""
+    sampler = Prioritized(alpha=1.0, beta=2**-7, eps=0.0, replacement=False, normalize=normalize)
+    buffer = make_buffer(sampler=sampler, seed=1)
+    buffer.extend(small.many(0, 2), priority=[2.0**1023, 2.0**-1022])
+    _, info = buffer.sample(2, True)
+    assert info.priority_weight.tolist() == pytest.approx([2 ** (-2045 / 128), 1.0])
 
 
-@pytest.mark.parametrize("options", [{"consume_after_n_samples": 1}, {"consume_after_n_samples": 2}], ids=["last", "first"])
-def test_a_repeated_draw_tells_the_same_probabilities(server, make_buffer, make_raw, small, options):
-    """Also where it took away what it drew: the sum is that of before the draw."""
-    buffer = make_buffer(sampler=Prioritized(alpha=1.0, beta=1.0, eps=0.0), **options)
-    buffer.extend(small.many(0, 4), priority=[1.0, 2.0, 3.0, 4.0])
+def test_the_rest_follows_the_law_whatever_was_there(server, make_buffer, small):
+    """Without replacement: beside the first record the others are nothing; which of them comes next is theirs alone."""
+    sampler = Prioritized(alpha=1.0, beta=0.0, eps=0.0, replacement=False)
+    buffer = make_buffer(sampler=sampler, seed=1)
+    buffer.extend(small.many(0, 3), priority=[1e308, 1e-30, 1e-20])
+    assert [numbers(buffer.sample(2)) for _ in range(20)] == [[0, 2]] * 20
+
+
+@pytest.mark.parametrize("how", [{}, {"lease": 60.0}], ids=["consumed", "lent"])
+@pytest.mark.parametrize("sampler", [PER, Prioritized(alpha=1.0, beta=1.0, normalize="buffer")], ids=repr)
+def test_a_repeated_draw_tells_the_same(server, make_buffer, make_raw, records, sampler, how):
+    """The reply was lost, the number comes again: the whole is that of which the batch was drawn, not what it left."""
+    buffer = make_buffer(sampler=sampler, consume_after_n_samples=1)
+    buffer.extend(records.many(0, 4), priority=[1.0, 2.0, 3.0, 4.0])
     raw = make_raw()
-    first = raw.sample(2)
-    again = raw.sample(2, number=raw.number)
-    assert (again[7], again[9], again[10]) == (first[7], first[9], first[10])
-    assert float(first[10].split()[0]) * 2.0 ** int(first[10].split()[1]) == pytest.approx(10.0)
+    first = raw.sample(4, **how)
+    again = raw.sample(4, number=raw.number, **how)
+    assert (first[1], again[1]) == ("-", "-")
+    assert again == first
+
+
+def test_bytes_deleted_by_hand_stop_no_write(server, make_buffer, client, small):
+    """A record without its entry is evicted like any other, and the buffer goes on."""
+    buffer = make_buffer(sampler=PER, capacity=10)
+    buffer.extend(small.many(0, 10))
+    client.xdel(f"rr:{{{buffer.name}}}:records", "0-3")
+    buffer.extend(small.many(10, 20))
+    assert len(buffer.sample(4)["i"]) == 4
+    assert len(buffer.extend(small.many(20, 22))) == 2
+    assert not buffer.doctor().ok
+
+
+def test_an_update_needs_a_priority(server, make_buffer, client, small):
+    """None, truth values and complex numbers are none, whoever holds them."""
+    torch = pytest.importorskip("torch")
+    buffer = make_buffer(sampler=PER)
+    index = buffer.extend(small.many(0, 2))
+    for wrong in (None, torch.tensor([True, False]), torch.tensor([1 + 2j, 2.0])):
+        with nothing_changes(client), refused(ArgumentError) as caught:
+            buffer.update_priority(index, wrong)
+        assert caught.value.name == "priority[0]"
 
 
 def test_torch_numbers_are_taken(server, make_buffer, small):
