@@ -17,8 +17,8 @@ local function stored(of)
   return {number = tonumber(last), verb = verb, words = split(words)}
 end
 
--- What a stored answer "OK <n> <live>[,<whole>] <l or -> <lease or -> <index>[:<use>[c]]…" of a draw gave out: {index, consumed by
--- it}…, n, and the lease.
+-- What a stored answer "OK <n> <live>[,<whole>] <l or -> <lease or -> <index>[:<use>[c]]…" of a draw gave out: {index, consumed
+-- by it}…, n, and the lease.
 local function drawn_by(last)
   local out = {}
   if last.verb ~= 'sample' or last.words[1] ~= 'OK' then return out, nil, nil end
