@@ -4,7 +4,7 @@
 -- Returns  each after a -
 --   OK name value…                    counters as exact text; state, capacity, waiters, lanes, holds, leases, writers, and
 --                                     idle_us: since the last write, or -1;
---                                     whole: of the weights, see draw.lua; max_priority: the largest ever set, or empty
+--                                     whole: of the weights, see weighted.lua; max_priority: the largest ever set, or empty
 --   DAMAGED key found expected        the stream of records is missing
 --   GONE                              another epoch
 -- Writes   counters (clock), what a hold or a lane that ran out had kept

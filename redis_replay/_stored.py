@@ -123,7 +123,7 @@ def indices(keys: Keys, text: str) -> NDArray[np.int64]:
 
 
 def odds(keys: Keys, priorities: str, whole: str) -> tuple[NDArray[np.float64], Whole]:
-    """Priorities with spaces between, and what a draw says of all that could be drawn, as lua/include/draw.lua makes it.
+    """Priorities with spaces between, and what a draw says of all that could be drawn, as lua/include/weighted.lua makes it.
 
     Raises:
         BufferDamagedError: one is no number.
