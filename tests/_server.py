@@ -55,7 +55,7 @@ def missing(kind: str, environ: Mapping[str, str] = os.environ) -> NoReturn:
 
 
 LEAST_RIGHTS = os.environ.get("REDIS_REPLAY_TEST_LEAST_RIGHTS") == "1"
-_ADMIN = {"username": "admin", "password": "admin"}
+ADMIN = {"username": "admin", "password": "admin"}
 
 _running: dict[str, EmbeddedServer] = {}
 
@@ -100,7 +100,7 @@ class Server:
         if self._fake is not None:
             made = fakeredis.FakeRedis(server=self._fake, **options)
         else:
-            made = redis.Redis.from_url(self.url, **(_ADMIN if LEAST_RIGHTS else {}), **options)
+            made = redis.Redis.from_url(self.url, **(ADMIN if LEAST_RIGHTS else {}), **options)
         self._clients.append(made)
         return made
 

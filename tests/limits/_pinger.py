@@ -9,6 +9,8 @@ from collections.abc import Callable
 from typing import Self, TypeVar
 from urllib.parse import unquote, urlsplit
 
+from tests import _server
+
 EVERY_SECONDS = 0.01
 PROMISE = 0.25  # seconds in which others are answered, whatever a call does
 TRIES = 3
@@ -24,6 +26,9 @@ def waited():
 server = socket.socket(socket.AF_UNIX)
 server.connect(path)
 server.settimeout(60)
+if sys.argv[4]:
+    server.sendall(sys.argv[4].encode() + b"\\r\\n")
+    assert server.recv(64) == b"+OK\\r\\n"
 slowest, asked = 0.0, 0
 print("ready", flush=True)
 while True:
@@ -44,7 +49,8 @@ class Pinger:
     """A context manager. `slowest()` gives the slowest ping since the last look, in seconds."""
 
     def __init__(self, url: str, pid: int) -> None:
-        self._arguments = [unquote(urlsplit(url).path), str(pid), str(EVERY_SECONDS)]
+        login = " ".join(("AUTH", *_server.ADMIN.values())) if _server.LEAST_RIGHTS else ""
+        self._arguments = [unquote(urlsplit(url).path), str(pid), str(EVERY_SECONDS), login]
 
     def __enter__(self) -> Self:
         command = [sys.executable, "-S", "-c", _PROGRAM, *self._arguments]
