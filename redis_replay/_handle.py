@@ -2,6 +2,7 @@
 
 import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -49,14 +50,15 @@ class Setup:
         return Core(Keys(self.name, self.address.db), self.poll_interval, seed, monotonic)
 
 
-class Known:
+class Known(ABC):
     """What a handle tells about itself and its buffer without asking anybody."""
 
     _setup: Setup
 
     @property
+    @abstractmethod
     def _own(self) -> Core:
-        raise NotImplementedError
+        """What this handle knows now."""
 
     @property
     def local_stats(self) -> LocalStats:

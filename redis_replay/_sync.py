@@ -139,7 +139,7 @@ class ReplayBuffer(h.Known):
         """Writes one record (a dict of arrays, tensors, scalars, text, bytes or dicts; or a TensorDict). Gives its index.
 
         Args:
-            priority: a number >= 0, where the sampler is Prioritized; None: its default for new records.
+            priority: a number >= 0, where the sampler goes by priority; None: its default for new records.
             timeout: seconds for the call, outages included; None and inf: 5 s.
 
         Raises:

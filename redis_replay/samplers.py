@@ -3,7 +3,7 @@
 import ast
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,27 +30,25 @@ class Whole(NamedTuple):
 
 @dataclass(frozen=True)
 class Sampler:
-    """What all samplers are. `repr()` of one is how the buffer stores it, and what `redis-cli` shows."""
+    """What all samplers are. `repr()` of one is how the buffer stores it, and what `redis-cli` shows.
 
-    @property
-    def max_batch(self) -> int:
-        """Records that one draw may take."""
-        return MAX_ENDS
+    Attributes:
+        max_batch: records that one draw may take.
+        bins: whether draws are in proportion to priorities.
+    """
 
-    @property
-    def weighs(self) -> bool:
-        """Whether records have priorities."""
-        return False
-
-    @property
-    def bins(self) -> bool:
-        """Whether draws are in proportion to them."""
-        return False
+    max_batch: ClassVar[int] = MAX_ENDS
+    bins: ClassVar[bool] = False
 
     @property
     def ranks(self) -> bool:
         """Whether the least or the largest priority is asked for."""
         return False
+
+    @property
+    def weighs(self) -> bool:
+        """Whether records have priorities."""
+        return self.bins or self.ranks
 
     def probability(self, n: int, live: int, priority: Floats | None, whole: Whole | None) -> Floats:  # noqa: ARG002
         """With which one draw gives each of the `n` records that it gave, of `live` ones: float64 (n,). Of an end: 1."""
@@ -67,12 +65,9 @@ class Uniform(Sampler):
             batch never holds a record twice, whatever is said here.
     """
 
-    replacement: bool = True
+    max_batch: ClassVar[int] = MAX_RANDOM
 
-    @property
-    def max_batch(self) -> int:
-        """Records that one draw may take."""
-        return MAX_RANDOM
+    replacement: bool = True
 
     def probability(self, n: int, live: int, priority: Floats | None, whole: Whole | None) -> Floats:  # noqa: ARG002
         """1 / live."""
@@ -102,6 +97,9 @@ class Prioritized(Sampler):
         ArgumentError: a number is out of range.
     """
 
+    max_batch: ClassVar[int] = MAX_RANDOM
+    bins: ClassVar[bool] = True
+
     alpha: float
     beta: float
     eps: float = 1e-8
@@ -117,21 +115,6 @@ class Prioritized(Sampler):
                 raise ArgumentError(name=name, allowed="True or False", found=value)
         if self.normalize not in ("batch", "buffer"):
             raise ArgumentError(name="normalize", allowed="'batch' or 'buffer'", found=self.normalize)
-
-    @property
-    def max_batch(self) -> int:
-        """Records that one draw may take."""
-        return MAX_RANDOM
-
-    @property
-    def weighs(self) -> bool:
-        """Whether records have priorities."""
-        return True
-
-    @property
-    def bins(self) -> bool:
-        """Whether draws are in proportion to them."""
-        return True
 
     @property
     def ranks(self) -> bool:
@@ -150,7 +133,8 @@ class Prioritized(Sampler):
     def priority_weight(self, priority: Floats, beta: float, whole: Whole) -> NDArray[np.float32]:
         """Importance weights, float32 (n,), the largest of them (of the batch, or of the buffer) 1."""
         weight = np.log2(self._weight(priority))  # weights may be further apart than a float reaches
-        least = weight.min() if whole.least is None else np.log2(self._weight(np.array([whole.least])))[0]
+        of_buffer = self.normalize == "buffer" and whole.least is not None
+        least = np.log2(self._weight(np.array([whole.least])))[0] if of_buffer else weight.min()
         with np.errstate(under="ignore"):
             relative: NDArray[np.float32] = np.exp2(beta * (least - weight)).astype(np.float32)
         return relative
@@ -163,11 +147,6 @@ class Prioritized(Sampler):
 @dataclass(frozen=True)
 class _Heap(Sampler):
     """Draws from an end of the order of priorities."""
-
-    @property
-    def weighs(self) -> bool:
-        """Whether records have priorities."""
-        return True
 
     @property
     def ranks(self) -> bool:

@@ -23,6 +23,9 @@ local function unsound()
   if not settings.consume and settings.consume_after_n_samples ~= 'None' then
     return {'DAMAGED', '-', config, 'has no number as consume_after_n_samples', 'a whole one, or None'}
   end
+  if not weight.is_sound() then
+    return {'DAMAGED', '-', config, 'has no sampler of this version as sampler', 'one'}
+  end
   local inside = count('sampleable_size') + count('hidden') + count('leased')
   if count('first') > count('last') + 1 or inside > settings.capacity + STEP then
     return {'DAMAGED', '-', counters, 'has impossible sizes', 'what fits the stream'}

@@ -1,6 +1,6 @@
 -- weight: what a priority counts for in a draw, as the sampler's options say.
 -- @include book
-local weight = {}
+local weight = {SAMPLERS = {Uniform = true, Fifo = true, Lifo = true, MaxHeap = true, MinHeap = true, Prioritized = true}}
 local LEAST, MOST_WEIGHT = 2 ^ -1022, 2 ^ 1023
 
 function weight.is_heap()
@@ -27,12 +27,18 @@ function weight.is_used()
 end
 
 function weight.option(name)
-  return tonumber(settings.sampler:match(name .. '=([^,)]+)'))
+  return settings.sampler:match(name .. '=([^,)]+)')
+end
+
+-- Whether scripts can go by the text that is stored as the sampler.
+function weight.is_sound()
+  if not weight.SAMPLERS[(settings.sampler or ''):match('^(%a+)%(.*%)$')] then return false end
+  return not weight.in_bins() or (weight.is_priority(weight.option('alpha')) and weight.is_priority(weight.option('eps')))
 end
 
 -- (priority + eps) ^ alpha, as TorchRL's; what is so small or large that it would be 0 or infinite stays a number.
 function weight.of(p)
-  settings.alpha = settings.alpha or weight.option('alpha')
-  settings.eps = settings.eps or weight.option('eps')
+  settings.alpha = settings.alpha or tonumber(weight.option('alpha'))
+  settings.eps = settings.eps or tonumber(weight.option('eps'))
   return math.min(MOST_WEIGHT, math.max(LEAST, (p + settings.eps) ^ settings.alpha))
 end

@@ -83,10 +83,12 @@ def test_a_batch_without_replacement_follows_the_law(real_server, make_buffer, s
     assert follows(counts, law)
 
 
+@pytest.mark.parametrize("within", [False, True], ids=["ever", "within"])
 @pytest.mark.parametrize("normalize", ["batch", "buffer"])
-def test_weights_follow_the_formula(server, make_buffer, small, normalize):
+def test_weights_follow_the_formula(server, make_buffer, small, normalize, within):
     """(N P)^-beta over the largest: of the batch; or of the buffer, as TorchRL has it: (w / least w)^-beta."""
-    buffer = make_buffer(sampler=Prioritized(alpha=0.7, beta=0.5, normalize=normalize), seed=2)
+    sampler = Prioritized(alpha=0.7, beta=0.5, normalize=normalize, max_priority_within_buffer=within)
+    buffer = make_buffer(sampler=sampler, seed=2)
     priority = np.random.default_rng(1).uniform(0.1, 9, 60)
     index = buffer.extend(small.many(0, 60), priority=priority)
     data, info = buffer.sample(20, True)
@@ -310,6 +312,39 @@ def test_sums_do_not_drift(real_server, make_buffer, client, small, updates):
             last = 10 ** random.uniform(-6, 6, 1000)
             buffer.update_priority(index, last)
     assert buffer.stats()["total_weight"] == pytest.approx(last.sum(), rel=1e-9)
+    assert buffer.doctor().ok
+
+
+SAMPLERS = (
+    "",
+    "abc",
+    "Nonsense()",
+    "Prioritized(",
+    "Prioritized()",
+    "Prioritized(alpha=x, eps=1)",
+    "Prioritized(alpha=-1, eps=nan)",
+)
+
+
+@pytest.mark.parametrize("sampler", [PER, Fifo()], ids=["prioritized", "fifo"])
+@pytest.mark.parametrize("text", [None, *SAMPLERS])
+def test_a_sampler_that_is_none_is_named_and_nothing_is_half_done(server, make_buffer, client, small, sampler, text):
+    """Somebody wrote there while a handle is open: each call is refused whole, and goes on once the text is back."""
+    buffer, reader = make_buffer(sampler=sampler, capacity=8), make_buffer(sampler=sampler, capacity=8)
+    buffer.extend(small.many(0, 8))
+    config = f"rr:{{{buffer.name}}}:config"
+    if text is None:
+        client.hdel(config, "sampler")
+    else:
+        client.hset(config, "sampler", text)
+    calls = lambda: buffer.extend(small.many(8, 10)), lambda: reader.sample(2), lambda: buffer.remove([1]), buffer.stats
+    for call in calls:
+        with nothing_changes(client), refused(BufferDamagedError) as caught:
+            call()
+        assert caught.value.key == config
+    client.hset(config, "sampler", repr(sampler))
+    for call in calls:
+        call()
     assert buffer.doctor().ok
 
 

@@ -2,11 +2,12 @@
 
 import ast
 import inspect
+import re
 from pathlib import Path
 
 import pytest
 
-from redis_replay import _codes, _lua, _scripts
+from redis_replay import _codes, _lua, _scripts, samplers
 
 PACKAGE = Path(_scripts.__file__).parent
 WRAPPERS = {n: f for n, f in vars(_scripts).items() if inspect.isfunction(f) and not n.startswith("_") and n != "dataclass"}
@@ -51,6 +52,14 @@ def test_wrapper_fills_every_slot(verb):
 def test_every_word_of_a_header_is_known(verb):
     """No script can answer with a word that becomes a ProtocolError."""
     assert set(_lua.header(verb).returns) - _codes.words() == set()
+
+
+def test_scripts_know_each_sampler():
+    """Those of samplers.py, in the list that stored texts are judged by and among the functions that draw."""
+    ours = {name for name in samplers.__all__ if name != "Sampler"}
+    listed = re.search(r"SAMPLERS = \{(.*?)\}", _lua.load("sample").text)[1]
+    assert set(re.findall(r"(\w+) = true", listed)) == ours
+    assert set(re.findall(r"function samplers\.(\w+)", _lua.load("sample").text)) == ours
 
 
 def test_no_word_is_known_in_vain():
