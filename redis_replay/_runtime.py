@@ -180,6 +180,7 @@ class AsyncRuntime:
         self._renewal = AsyncRenewal(core)
         self._pid, self._loop = os.getpid(), asyncio.get_running_loop()
         self._settling: set[asyncio.Task[None]] = set()
+        self._ending: set[asyncio.Task[None]] = set()  # those at their first try
 
     @property
     def foreign(self) -> bool:
@@ -231,6 +232,8 @@ class AsyncRuntime:
 
     async def _lane(self, timeout: float) -> Lane:
         until = monotonic() + timeout
+        if self._ending:  # what calls before left open may be what this one asks for
+            await asyncio.wait(tuple(self._ending), timeout=min(timeout, INTERRUPT_SECONDS))
         while (lane := self.core.take_lane(threading.get_ident())) is None:
             if monotonic() >= until:
                 raise _no_lane(self.core, timeout)
@@ -241,13 +244,15 @@ class AsyncRuntime:
         """A cancelled task must not wait: a task of its own ends what the call left open, then gives the lane back."""
         task = self._loop.create_task(self._settle_at_last(lane))
         task._log_destroy_pending = False  # type: ignore[attr-defined]  # where it was asyncio.run that cancelled, none can run
-        self._settling.add(task)
-        task.add_done_callback(self._settling.discard)
+        for tasks in (self._settling, self._ending):
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
         task.add_done_callback(lambda _: self.core.put_lane(lane))
 
     async def _settle_at_last(self, lane: Lane) -> None:
         pause = IDLE_SECONDS
         await self._settle(lane, monotonic() + INTERRUPT_SECONDS, forget=False)
+        self._ending.discard(asyncio.current_task())
         while lane.open_number and lane.registered and not self.core.closed:
             await asyncio.sleep(pause)
             await self._settle(lane, monotonic() + INTERRUPT_SECONDS, forget=False)
