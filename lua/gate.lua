@@ -11,11 +11,13 @@
 -- ARGV[9]  total_bytes   int    bytes of all records
 -- ARGV[10] n             int    records that follow, 1 to 20,000
 -- ARGV[11] priority      text   of each record, or one for all, with spaces between; or empty: the default
+-- ARGV[12] keep_place    0|1    its wait has its turn
 -- Returns  each after the word what became of open_number: applied, never or -
 --   OPEN first last                   the way is open, for these indices (step open)
 --   OK first last                     they are in (step close; or a repeated number: they were in before)
 --   CLOSED                            it was not open (step close)
 --   SHUT                              the buffer is draining or shut
+--   NOT_READY have need shutdowns again_us idle_us writers leased live limiter    the rate limiter is against it; see wait.lua
 --   FULL capacity                     every record is lent to readers, and none of them can be evicted
 --   NO_SCHEMA                         none is stored yet: send again with the full text
 --   SCHEMA                            the buffer has another one
@@ -30,9 +32,9 @@ local record_bytes, total_bytes, n = tonumber(ARGV[8]), tonumber(ARGV[9]), tonum
 
 -- The answer is kept when the way opens: nothing between here and the close can fail, and a repeated number must not open it.
 local function open_gate()
-  local again, became, time = accept(true, false)
+  local again, became, time = accept(true, ARGV[12] == '1')
   if again then return again end
-  local why = refusal(n, schema_hash, schema, total_bytes)
+  local why = refusal(n, schema_hash, schema, total_bytes, time)
   if why then return reply('gate', became, why, time) end
   describe(schema_hash, schema, record_bytes)
   local answer = reply('gate', became, {'OK', int(count('last') + 1), int(count('last') + n)}, time)

@@ -23,6 +23,7 @@ end
 if #found > 0 then
   unlive(found)
   bump('removed', #found)
+  limit.left(#found)
   drop(found)
 end
 bump('ignored', ignored)

@@ -18,8 +18,7 @@
 --                                     (empty: there are none), each a text with spaces; whole: see weighted.lua; flags: p
 --                                     payloads follow (else the bytes of the largest record so far), l the last of a
 --                                     draining buffer, - not; lease: its name, - none
---   NOT_READY have need shutdowns again_us idle_us writers leased    again_us: when a turn ahead or a lease ends, or 0;
---                                     idle_us: since the last write, or -1; writers that are alive; records that are lent
+--   NOT_READY have need shutdowns again_us idle_us writers leased live limiter    see wait.lua
 --   TOO_LARGE n record_bytes limit    the batch would be above the limit, in bytes
 --   SHUT                              the buffer is shut, or was since the wait began
 --   LAPSED                            the batch of this number was not fetched in time; its records stay consumed
@@ -33,6 +32,7 @@
 local batch_size, min_items, wait, keep_place = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == '1', ARGV[8] == '1'
 local poll_us, shutdowns, channel, lease_us = tonumber(ARGV[9]), tonumber(ARGV[10]), ARGV[11], tonumber(ARGV[12])
 local MAX_BATCH = 67108864 -- 64 MiB
+local TURN_US = 500000
 local SMALL, SMALL_BATCH = 4096, 4194304 -- bytes; above them payloads cost less by XRANGE (docs/benchmarks.md)
 seed_from(ARGV, 13)
 
@@ -75,13 +75,15 @@ local function done(words)
   leave_line(lane)
   return reply('sample', became, words, time)
 end
-if is_shut(shutdowns) then return done({'SHUT'}) end
-local wish = {need = min_items, take = settings.consume and batch_size or 0, wait = wait, poll_us = poll_us, channel = channel}
-local line = settings.consume and read_line(time) or {}
-local have = available(line, lane, wish.take)
+if is_shut(shutdowns, 'r') then return done({'SHUT'}) end
+local wish = {side = 'r', need = min_items, take = is_taken() and batch_size or 0, wait = wait, poll_us = poll_us,
+  turn_us = TURN_US, channel = channel}
+local line = is_taken() and read_line(time) or {}
+local owed = owed_ahead(line, lane, 'r', wish.take)
+local have = there_is('r', owed)
 if have < needed(min_items) then return reply('sample', became, not_ready(line, lane, have, wish, time), time) end
 
-local n = is_distinct() and math.min(batch_size, have) or batch_size
+local n = math.min(batch_size, is_distinct() and have or limit.repeats(owed))
 -- Records of one size are known to be too much; others are fetched in bursts, whatever they come to.
 local bytes = tonumber(settings.record_bytes)
 if settings.bytes_total / settings.records_total >= bytes and n * bytes > MAX_BATCH then

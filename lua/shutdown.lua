@@ -22,5 +22,6 @@ elseif settings.state == 'open' then
   redis.call('HSET', config, 'state', 'draining', 'drained', '0')
   redis.call('PUBLISH', events, 'draining')
   settings.state = 'draining'
+  wake_all(time, 'w') -- for whom this is the end
 end
 return reply('shutdown', became, {'OK', settings.state}, time)

@@ -12,6 +12,7 @@ from redis_replay import _ops_admin as admin
 from redis_replay import _ops_lease as leases
 from redis_replay import _ops_read as read
 from redis_replay import _ops_sample as draw
+from redis_replay import _ops_wait as waits
 from redis_replay import _ops_write as write
 from redis_replay import _options as opt
 from redis_replay import _scripts as scripts
@@ -22,6 +23,7 @@ from redis_replay._runtime import AsyncRuntime
 from redis_replay._sync import ReplayBuffer
 from redis_replay._types import LeasesEnded, Report, Updated
 from redis_replay.exceptions import BufferClosedError, BufferShutDownError, ReplayError
+from redis_replay.limiters import RateLimiter
 
 
 class AsyncReplayBuffer(h.Known):
@@ -40,6 +42,7 @@ class AsyncReplayBuffer(h.Known):
         capacity: object = opt.UNSET,
         batch_size: int | None = None,
         sampler: object = opt.UNSET,
+        rate_limiter: object = opt.UNSET,
         consume_after_n_samples: object = opt.UNSET,
         lease: object = opt.UNSET,
         seed: int | None = None,
@@ -47,7 +50,8 @@ class AsyncReplayBuffer(h.Known):
         fresh: bool = False,
     ) -> None:
         options = {
-            "capacity": capacity, "sampler": sampler, "consume_after_n_samples": consume_after_n_samples, "lease": lease,
+            "capacity": capacity, "sampler": sampler, "rate_limiter": rate_limiter,
+            "consume_after_n_samples": consume_after_n_samples, "lease": lease,
         }  # fmt: skip
         mode = h.mode(options, fresh)
         self._prepare(url, name, options, batch_size, poll_interval, seed)
@@ -120,19 +124,20 @@ class AsyncReplayBuffer(h.Known):
 
     # Writing
 
-    async def add(self, record: Any, *, priority: Any = None, timeout: float | None = None) -> int:
-        limit = opt.seconds("timeout", timeout)
+    async def add(
+        self, record: Any, *, priority: Any = None, timeout: float | None = None, cancel_event: Any = None
+    ) -> int:  # fmt: skip
         core = (await self._runtime()).core
-        given = h.priorities(core, priority, 1)
-        rows = encode_record(record, core.schema)
-        return int((await self._run("add", write.write, rows, limit, given))[0])
+        terms = h.terms(core, 1, priority, timeout, cancel_event)
+        return int((await self._run("add", write.write, encode_record(record, core.schema), terms))[0])
 
-    async def extend(self, batch: Any, *, priority: Any = None, timeout: float | None = None) -> NDArray[np.int64]:
-        limit = opt.seconds("timeout", timeout)
+    async def extend(
+        self, batch: Any, *, priority: Any = None, timeout: float | None = None, cancel_event: Any = None
+    ) -> NDArray[np.int64]:  # fmt: skip
         core = (await self._runtime()).core
         rows = encode_batch(batch, core.schema)
-        given = h.priorities(core, priority, len(rows))
-        indices: NDArray[np.int64] = await self._run("extend", write.write, rows, limit, given)
+        terms = h.terms(core, len(rows), priority, timeout, cancel_event)
+        indices: NDArray[np.int64] = await self._run("extend", write.write, rows, terms)
         return indices
 
     async def update_priority(self, index: Any, priority: Any) -> Updated:
@@ -176,11 +181,21 @@ class AsyncReplayBuffer(h.Known):
     ) -> bool:  # fmt: skip
         patience = h.Patience(timeout, cancel_event, stall_timeout)
         wish = h.wait_wish((await self._runtime()).core, self._setup.batch_size, min_items, patience)
-        return bool(await self._run("wait_until_sampleable", draw.wait_until, wish, timeout=wish.timeout))
+        return bool(await self._run("wait_until_sampleable", waits.wait_until, wish, timeout=wish.timeout))
 
     async def can_sample(self, batch_size: int | None = None) -> bool:
         wish = h.can_wish((await self._runtime()).core, self._setup.batch_size, batch_size)
-        return bool(await self._run("can_sample", draw.can, wish))
+        return bool(await self._run("can_sample", waits.can, wish))
+
+    async def wait_until_writable(self, n: int = 1, timeout: float | None = None, cancel_event: Any = None) -> bool:
+        wish = h.room_wish(n, timeout, cancel_event)
+        return bool(await self._run("wait_until_writable", waits.wait_until, wish, timeout=wish.timeout))
+
+    async def can_insert(self, n: int = 1) -> bool:
+        return bool(await self._run("can_insert", waits.can, h.room_now(n)))
+
+    async def set_rate_limiter(self, rate_limiter: RateLimiter | None) -> None:
+        await self._run("set_rate_limiter", write.change, h.pace((await self._runtime()).core, rate_limiter))
 
     async def __aiter__(self) -> AsyncIterator[Any]:
         while True:
@@ -205,8 +220,8 @@ class AsyncReplayBuffer(h.Known):
                 assert schema is not None
                 yield decode_record(schema, payload, index)
 
-    async def stats(self) -> dict[str, int | float | str | bool]:
-        counters: dict[str, int | float | str | bool] = await self._read("stats", read.stats)
+    async def stats(self) -> dict[str, Any]:
+        counters: dict[str, Any] = await self._read("stats", read.stats)
         return counters
 
     async def doctor(self) -> Report:

@@ -1,7 +1,10 @@
 """What a handle knows: its buffer's identity and settings, its lanes, its random numbers. No I/O."""
 
 import logging
+import os
+import platform
 import random
+import re
 import secrets
 import weakref
 from collections import deque
@@ -18,6 +21,7 @@ from redis_replay._types import Outcome
 from redis_replay.exceptions import NoPermissionError
 from redis_replay.samplers import Sampler, Uniform
 
+HOST = re.sub(r"[^A-Za-z0-9.]", "_", platform.node())[:40] or "host"
 log = logging.getLogger("redis_replay")
 
 CALL_SECONDS = 5.0  # for a call without a timeout of its own, retries included
@@ -103,7 +107,7 @@ class Core:
         self.clock = clock
         self.random = random.Random(seed) if seed is not None else random.Random(secrets.randbits(128))
         self.jitter = random.Random(secrets.randbits(128))  # of pauses: what is drawn does not depend on how long it took
-        self.client = secrets.token_hex(6)
+        self.client = f"{HOST}-{os.getpid()}-{secrets.token_hex(3)}"  # as `stats` names who waits
         self.channel = keys.wake(self.client)
         self.local = LocalStats()
         self.packed_keys = b"".join(b"$%d\r\n%b\r\n" % (len(k), k) for k in map(_as_bytes, (len(keys.all), *keys.all)))

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redis_replay import _decode as codec
-from redis_replay import _ops_sample
+from redis_replay import _ops_sample, _ops_wait, _ops_write
 from redis_replay import _options as opt
+from redis_replay import _scripts as scripts
 from redis_replay._address import Address
 from redis_replay._clock import monotonic
 from redis_replay._core import Core, LocalStats
@@ -204,23 +205,53 @@ class Patience:
 
 def draw_wish(
     core: Core, default: int | None, batch_size: object, min_items: object, wait: bool, patience: Patience, lease: object
-) -> _ops_sample.Wish:
+) -> _ops_wait.Wish:
     """The wish of `sample`, of the thread or task that runs."""
     how = patience.checked()
     n, least = sizes(core, default, batch_size, min_items)
     return _ops_sample.sample_wish(n, least, wait=opt.flag("wait", wait), lease=lent(core, lease), owner=caller(), **how)
 
 
-def wait_wish(core: Core, default: int | None, min_items: object, patience: Patience) -> _ops_sample.Wish:
+def wait_wish(core: Core, default: int | None, min_items: object, patience: Patience) -> _ops_wait.Wish:
     """The wish of `wait_until_sampleable`."""
     how = patience.checked()
-    return _ops_sample.wait_wish(needed(core, default, min_items), 0, wait=True, **how)
+    return _ops_wait.wait_wish(needed(core, default, min_items), 0, wait=True, **how)
 
 
-def can_wish(core: Core, default: int | None, n: object) -> _ops_sample.Wish:
+def can_wish(core: Core, default: int | None, n: object) -> _ops_wait.Wish:
     """The wish of `can_sample`: judged as a newcomer that would take a batch."""
     need = _size(core, default, n)
-    return _ops_sample.wait_wish(need, need if core.consume else 0, wait=False)
+    return _ops_wait.wait_wish(need, need, wait=False)
+
+
+def room_wish(n: object, timeout: object, cancel_event: object) -> _ops_wait.Wish:
+    """The wish of `wait_until_writable`."""
+    how = Patience(timeout, cancel_event, None).checked()
+    return _ops_wait.room_wish(opt.whole_number("n", n, 1, opt.MAX_CAPACITY), 0, wait=True, **how)
+
+
+def room_now(n: object) -> _ops_wait.Wish:
+    """The wish of `can_insert`: judged as a newcomer that would write so many."""
+    number = opt.whole_number("n", n, 1, opt.MAX_CAPACITY)
+    return _ops_wait.room_wish(number, number, wait=False)
+
+
+def terms(core: Core, n: int, priority: object, timeout: object, cancel_event: object) -> _ops_write.Terms:
+    """How `n` records are written.
+
+    Raises:
+        ArgumentError, ArgumentTypeError: an argument is not allowed.
+    """
+    limit, event = opt.seconds("timeout", timeout), opt.cancel(cancel_event)
+    return _ops_write.Terms(limit, event, priorities(core, priority, n))
+
+
+def pace(core: Core, limiter: object) -> scripts.Script:
+    """The script of `set_rate_limiter`."""
+    wanted = opt.rate_limiter(limiter)
+    if wanted is not None:
+        wanted.check(core.capacity)
+    return scripts.pace(rate_limiter=repr(wanted), law=opt.law(wanted))
 
 
 def lent(core: Core, lease: object) -> float | None:

@@ -49,12 +49,12 @@ class Keys:
     @property
     def events(self) -> str:
         """The channel of state changes. Pub/sub knows no database numbers, so the channel carries it."""
-        return self.key("events") + self._suffix
+        return self.key("events") + self.suffix
 
     def wake(self, client: str) -> str:
         """The channel where one client's waiters get their notices."""
-        return self.key("wake") + f":{client}" + self._suffix
+        return self.key("wake") + f":{client}" + self.suffix
 
     @property
-    def _suffix(self) -> str:
+    def suffix(self) -> str:
         return f":db{self.db}" if self.db else ""

@@ -8,11 +8,13 @@ from redis_replay import _requests as rq
 from redis_replay import _scripts as scripts
 from redis_replay import _stored as stored
 from redis_replay._core import Core
+from redis_replay._limited import Limited
 from redis_replay._schema import Schema
 from redis_replay._steps import Step
 from redis_replay._types import as_text
 from redis_replay.exceptions import BufferGoneError
 
+TEXTS = ("state", "whole", "max_priority", "blocked", "limiter", "rate_limiter")  # of what `stats` tells
 PAGE_BYTES = 8 * 2**20
 PAGE_RECORDS = 1000
 GET_RECORDS = 4096  # of one script: the server answers nobody else meanwhile
@@ -35,21 +37,44 @@ def stored_schema(core: Core, expected_hash: str | None = None, until: float | N
     return core.schema
 
 
-def stats(core: Core) -> Generator[Step, Any, dict[str, int | float | str | bool]]:
+def stats(core: Core) -> Generator[Step, Any, dict[str, Any]]:
     """Every counter, in one round trip."""
     reply = yield from rq.ask(core, scripts.stats())
     texts = reply.texts()
-    raw: dict[str, int | float | str | bool] = {
-        name: value if name in ("state", "whole", "max_priority") else stored.number(core.keys, "counters", name, value)
+    raw: dict[str, Any] = {
+        name: value if name in TEXTS else stored.number(core.keys, "counters", name, value)
         for name, value in zip(texts[::2], texts[1::2], strict=True)
     }
+    raw["blocked"] = _blocked(core, str(raw.pop("blocked")))
+    raw["limiter_difference"] = _difference(core, str(raw.pop("limiter")))
     raw |= _priorities(core, str(raw.pop("whole")), str(raw.pop("max_priority")))
     raw["size"] = raw["sampleable_size"]
     raw["utilization"] = int(raw["storage_size"]) / int(raw["capacity"])
     raw["initialized"] = True
     raw["seconds_since_write"] = int(raw["idle_us"]) // 1_000_000  # whole, so that two looks in a row show the same
-    internal = ("clock", "clock_offset", "arrivals", "first", "last", "last_write", "idle_us", "rewound_at", "rewound_to")
+    internal = ("clock", "clock_offset", "arrivals", "first", "last", "last_write", "idle_us", "rewound_at", "rewound_to",
+                "diff", "emptied")  # fmt: skip
     return {name: raw[name] for name in sorted(raw) if name not in internal}
+
+
+def _blocked(core: Core, text: str) -> list[dict[str, Any]]:
+    """Who waits: the longest first of each side."""
+    out = []
+    for line in filter(None, text.split(";")):
+        side, need, take, since, turn, channel = line.split(" ", 5)
+        out.append({
+            "side": {"r": "sample", "w": "insert"}[side], "need": int(need), "take": int(take), "seconds": int(since) / 1e6,
+            "has_turn": turn == "1", "client": channel.removeprefix(core.keys.wake("").removesuffix(core.keys.suffix)),
+        })  # fmt: skip
+    return out
+
+
+def _difference(core: Core, word: str) -> float:
+    """Of the rate limiter: inserts * samples_per_insert - samples. 0 without one."""
+    try:
+        return 0.0 if word == "-" else Limited.of(word, 0).difference
+    except ValueError:
+        raise stored.damaged(core.keys, "config", "law", word, "numbers of a rate limiter") from None
 
 
 def _priorities(core: Core, whole: str, largest: str) -> dict[str, float]:

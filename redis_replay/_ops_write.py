@@ -1,6 +1,7 @@
 """Operations that change what is stored: add, extend, remove, empty. Generators without I/O: see _steps."""
 
 from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, TypedDict
 
@@ -12,6 +13,7 @@ from redis_replay import _scripts as scripts
 from redis_replay._core import CALL_SECONDS, SLOWEST, Core, Lane
 from redis_replay._encode import Rows
 from redis_replay._ops_read import stored_schema
+from redis_replay._ops_wait import reach, room_wish
 from redis_replay._options import FOREVER
 from redis_replay._schema import MAX_STEP, check
 from redis_replay._steps import Pipe, Step
@@ -26,11 +28,20 @@ SMALL, SMALL_STEP = (
 )  # bytes of a record, of a step: above, native XADDs cost less (docs/benchmarks.md, limits.md)
 
 
-def write(
-    core: Core, lane: Lane, rows: Rows, timeout: float = FOREVER, priority: Sequence[str] = ()
-) -> Generator[Step, Any, NDArray[np.int64]]:
-    """Writes all of `rows`, cut into steps in order, within `timeout` seconds; without end each step has CALL_SECONDS, and what
-    its bytes need on a slow line. Gives their indices, int64 (n,). `priority`: a text for each, one for all, or none.
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How a write is done: for how long it may wait, in seconds, and what goes with its records. `priority`: a text for each,
+    one for all, or none.
+    """
+
+    timeout: float = FOREVER
+    cancel_event: Any = None
+    priority: Sequence[str] = ()
+
+
+def write(core: Core, lane: Lane, rows: Rows, terms: Terms = Terms()) -> Generator[Step, Any, NDArray[np.int64]]:
+    """Writes all of `rows`, cut into steps in order, within the timeout; without end a step waits for its room, and then has
+    CALL_SECONDS, and what its bytes need on a slow line. Gives their indices, int64 (n,).
 
     Raises:
         ArgumentError: a record is empty, or above the limit of one step or of the server.
@@ -40,11 +51,10 @@ def write(
         raise ArgumentError(name="record", allowed="a dict with at least one leaf", found={})
     _check_size(core, rows.largest)
     out: list[NDArray[np.int64]] = []
-    done, deadline = 0, core.clock() + timeout
+    done, deadline = 0, core.clock() + terms.timeout
     for low, high in _cut(rows):
-        until = deadline if timeout < FOREVER else core.clock() + CALL_SECONDS + min(rows.nbytes, STEP_BYTES) / SLOWEST
         try:
-            first, last = yield from _write_step(core, lane, rows, low, high, until, priority)
+            first, last = yield from _write_step(core, lane, rows, low, high, deadline, terms)
         except ReplayError as error:
             error.done = done
             raise
@@ -76,13 +86,19 @@ def _cut(rows: Rows) -> Iterator[tuple[int, int]]:
 
 
 def _write_step(
-    core: Core, lane: Lane, rows: Rows, low: int, high: int, until: float, priority: Sequence[str]
+    core: Core, lane: Lane, rows: Rows, low: int, high: int, deadline: float, terms: Terms
 ) -> Generator[Step, Any, tuple[int, int]]:
-    """One step, all of it or nothing. Sends the schema's text only where none is stored yet."""
+    """One step, all of it or nothing. Sends the schema's text only where none is stored yet. Where the rate limiter is against
+    it, it waits for its turn, without its bytes.
+    """
     send = _add if rows.largest <= SMALL and (high - low) * rows.largest <= SMALL_STEP else _gate
-    text = ""
+    room = room_wish(high - low, high - low, rows.nbytes, wait=True, timeout=terms.timeout, cancel_event=terms.cancel_event)
+    text, has_turn = "", False
     while True:
-        about = _about(rows, low, high, text, priority)
+        if terms.cancel_event is not None and terms.cancel_event.is_set():
+            yield from reach(core, lane, room, deadline)  # which says so
+        until = deadline if deadline < FOREVER else core.clock() + CALL_SECONDS + min(rows.nbytes, STEP_BYTES) / SLOWEST
+        about = _about(rows, low, high, text, terms.priority, has_turn)
         reply = yield from send(core, lane, rows, low, high, about, until)
         if reply.word == "OK":
             core.schema, core.record_bytes = core.schema or rows.schema, max(core.record_bytes, rows.largest)
@@ -91,10 +107,13 @@ def _write_step(
                 raise rq.kept(core, reply)
             core.gave(last)
             return first, last
-        if reply.word == "NO_SCHEMA":
+        if reply.word == "NOT_READY":
+            yield from reach(core, lane, room, deadline)
+            has_turn = True
+        elif reply.word == "NO_SCHEMA":
             text = rows.schema.text
         elif reply.word == "FORGOTTEN":  # by the gate, and not applied: the lane registers and the step goes again
-            lane.registered = False
+            lane.registered = has_turn = False
         elif reply.word == "SCHEMA":
             check((yield from stored_schema(core)), rows.schema)
             raise BufferDamagedError(
@@ -111,14 +130,16 @@ class _About(TypedDict):
     total_bytes: int
     n: int
     priority: str
+    keep_place: bool
 
 
-def _about(rows: Rows, low: int, high: int, text: str, priority: Sequence[str]) -> _About:
+def _about(rows: Rows, low: int, high: int, text: str, priority: Sequence[str], has_turn: bool) -> _About:
     total = rows.nbytes if high - low == len(rows) else sum(rows.sizes[low:high])
     given = " ".join(priority if len(priority) < len(rows) else priority[low:high])
     return _About(
-        schema_hash=rows.schema.hash, schema=text, record_bytes=rows.largest, total_bytes=total, n=high - low, priority=given
-    )
+        schema_hash=rows.schema.hash, schema=text, record_bytes=rows.largest, total_bytes=total, n=high - low, priority=given,
+        keep_place=has_turn,
+    )  # fmt: skip
 
 
 def _add(core: Core, lane: Lane, rows: Rows, low: int, high: int, about: _About, until: float) -> Generator[Step, Any, Reply]:
@@ -186,7 +207,7 @@ def update_priority(core: Core, lane: Lane, indices: list[int], priority: Sequen
 
 
 def change(core: Core, lane: Lane, script: scripts.Script) -> Generator[Step, Any, Reply]:
-    """A change without payloads: remove, empty, shutdown, reopen."""
+    """A change without payloads: remove, empty, shutdown, reopen, another rate limiter."""
     reply: Reply = yield from rq.request(core, lane, script, core.clock() + CALL_SECONDS, writes=True)
     if reply.word != "OK":
         raise rq.refused(core, script.verb, reply)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from redis_replay.exceptions import ArgumentError, ArgumentTypeError
+from redis_replay.limiters import RateLimiter
 from redis_replay.samplers import Sampler, Uniform
 
 MAX_CAPACITY = 4_000_000_000  # a draw is one 32-bit random number
@@ -108,6 +109,26 @@ def _sampler(value: object) -> str:
     return repr(value)
 
 
+def rate_limiter(value: object) -> RateLimiter | None:
+    """A rate limiter, or None.
+
+    Raises:
+        ArgumentTypeError: it is neither.
+    """
+    if value is not None and not isinstance(value, RateLimiter):
+        raise ArgumentTypeError(name="rate_limiter", allowed="one of redis_replay.limiters, or None", found=value)
+    return value
+
+
+def _rate_limiter(value: object) -> str:
+    return repr(rate_limiter(value))
+
+
+def law(limiter: RateLimiter | None) -> str:
+    """What the scripts go by; empty: nothing limits the rate."""
+    return limiter.law.text if limiter is not None else ""
+
+
 def _capacity(value: object) -> str:
     return str(whole_number("capacity", value, 1, MAX_CAPACITY))
 
@@ -133,8 +154,14 @@ def _lease(value: object) -> str:
     return "None" if value is None else repr(lease_seconds(value))
 
 
-STORED = {"capacity": _capacity, "sampler": _sampler, "consume_after_n_samples": _uses, "lease": _lease}
-DEFAULTS: dict[str, object] = {"sampler": None, "consume_after_n_samples": None, "lease": None}
+STORED = {
+    "capacity": _capacity,
+    "sampler": _sampler,
+    "rate_limiter": _rate_limiter,
+    "consume_after_n_samples": _uses,
+    "lease": _lease,
+}
+DEFAULTS: dict[str, object] = {"sampler": None, "rate_limiter": None, "consume_after_n_samples": None, "lease": None}
 
 
 def stored(options: dict[str, object]) -> dict[str, tuple[str, bool]]:
@@ -146,4 +173,8 @@ def stored(options: dict[str, object]) -> dict[str, tuple[str, bool]]:
             out[name] = (as_text(value), True)
         elif name in DEFAULTS:
             out[name] = (as_text(DEFAULTS[name]), False)
+    limiter = options.get("rate_limiter", UNSET)
+    out["law"] = (law(limiter) if isinstance(limiter, RateLimiter) else "", False)  # follows from it: never compared
+    if isinstance(limiter, RateLimiter) and "capacity" in out:
+        limiter.check(int(out["capacity"][0]))
     return out

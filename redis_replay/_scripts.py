@@ -79,15 +79,21 @@ def release(*, lease: Sequence[str]) -> Script:
     return _script("release", *lease)
 
 
-def add(*, schema_hash: str, schema: str, record_bytes: int, total_bytes: int, priority: str, payload: bytes, n: int) -> Script:
+def add(
+    *, schema_hash: str, schema: str, record_bytes: int, total_bytes: int, priority: str, keep_place: bool,
+    payload: bytes, n: int,
+) -> Script:  # fmt: skip
     """`payload`: those of `n` records, as RESP bulk strings."""
-    head = _script("add", schema_hash, schema, record_bytes, total_bytes, priority)
+    head = _script("add", schema_hash, schema, record_bytes, total_bytes, priority, keep_place)
     return Script("add", head.args, payload, n)
 
 
-def gate(*, step: str, schema_hash: str, schema: str, record_bytes: int, total_bytes: int, n: int, priority: str) -> Script:
+def gate(
+    *, step: str, schema_hash: str, schema: str, record_bytes: int, total_bytes: int, n: int, priority: str,
+    keep_place: bool,
+) -> Script:  # fmt: skip
     """Opens or closes the way for `n` large records."""
-    return _script("gate", step, schema_hash, schema, record_bytes, total_bytes, n, priority)
+    return _script("gate", step, schema_hash, schema, record_bytes, total_bytes, n, priority, keep_place)
 
 
 def sample(
@@ -98,9 +104,12 @@ def sample(
     return _script("sample", batch_size, min_items, wait, keep_place, poll_us, shutdowns, channel, lease_us, *seed)
 
 
-def wait(*, min_items: int, take: int, wait: bool, keep_place: bool, poll_us: int, shutdowns: int, channel: str) -> Script:
-    """A look, or a wait, that draws nothing."""
-    return _script("wait", min_items, take, wait, keep_place, poll_us, shutdowns, channel)
+def wait(
+    *, side: str, min_items: int, take: int, wait: bool, keep_place: bool, poll_us: int, shutdowns: int, channel: str,
+    turn_us: int,
+) -> Script:  # fmt: skip
+    """A look, or a wait, that draws and writes nothing."""
+    return _script("wait", side, min_items, take, wait, keep_place, poll_us, shutdowns, channel, turn_us)
 
 
 def settle(*, forget: bool) -> Script:
@@ -116,6 +125,11 @@ def resolve() -> Script:
 def update(*, pair: Sequence[str]) -> Script:
     """Sets priorities."""
     return _script("update", *pair)
+
+
+def pace(*, rate_limiter: str, law: str) -> Script:
+    """Another rate limiter."""
+    return _script("pace", rate_limiter, law)
 
 
 def remove(*, index: Sequence[int]) -> Script:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from redis_replay import limiters
 from redis_replay._keys import Keys
 from redis_replay._options import lease_seconds
 from redis_replay._schema import Schema
@@ -45,7 +46,8 @@ def setting(name: str, text: str) -> object:
     try:
         if text == "None":
             return None
-        return parse(text[:MAX_SAMPLER]) if name == "sampler" else float(text) if name == "lease" else int(text)
+        kinds = {"sampler": parse, "rate_limiter": limiters.parse}
+        return kinds[name](text[:MAX_SAMPLER]) if name in kinds else float(text) if name == "lease" else int(text)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         return text
 

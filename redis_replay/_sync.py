@@ -11,18 +11,20 @@ from redis_replay import _ops_admin as admin
 from redis_replay import _ops_lease as leases
 from redis_replay import _ops_read as read
 from redis_replay import _ops_sample as draw
+from redis_replay import _ops_wait as waits
 from redis_replay import _ops_write as write
 from redis_replay import _options as opt
 from redis_replay import _scripts as scripts
-from redis_replay._core import CALL_SECONDS, Core
+from redis_replay._core import CALL_SECONDS
 from redis_replay._decode import decode_record
 from redis_replay._encode import encode_batch, encode_record
-from redis_replay._runtime import Runtime
+from redis_replay._shell import Shell
 from redis_replay._types import LeasesEnded, Report, Updated
-from redis_replay.exceptions import BufferClosedError, BufferShutDownError, ReplayError
+from redis_replay.exceptions import BufferShutDownError
+from redis_replay.limiters import RateLimiter
 
 
-class ReplayBuffer(h.Known):
+class ReplayBuffer(Shell):
     """A replay buffer in Redis or Valkey. Creates it, or attaches to it if it is there and its settings are equal.
 
     Threads may share a handle; forked and spawned processes and unpickled copies get sockets of their own.
@@ -34,6 +36,7 @@ class ReplayBuffer(h.Known):
         capacity: records that the buffer holds at most; the oldest are evicted. Left out, the buffer must exist.
         batch_size: default of `sample` and `wait_until_sampleable`.
         sampler: one of redis_replay.samplers; None is Uniform().
+        rate_limiter: one of redis_replay.limiters: how far writes may run ahead of draws, and draws of writes; None: no limit.
         consume_after_n_samples: a record leaves the buffer when it has been handed out so often; None is never.
         lease: seconds for which a batch is lent: its uses count when it is acknowledged, by `ack`, by the same thread's next
             `sample` or by `close`; else it comes back. 0.05 to 86,400, with consume_after_n_samples; None: uses count at once.
@@ -58,6 +61,7 @@ class ReplayBuffer(h.Known):
         capacity: object = opt.UNSET,
         batch_size: int | None = None,
         sampler: object = opt.UNSET,
+        rate_limiter: object = opt.UNSET,
         consume_after_n_samples: object = opt.UNSET,
         lease: object = opt.UNSET,
         seed: int | None = None,
@@ -65,7 +69,8 @@ class ReplayBuffer(h.Known):
         fresh: bool = False,
     ) -> None:
         options = {
-            "capacity": capacity, "sampler": sampler, "consume_after_n_samples": consume_after_n_samples, "lease": lease,
+            "capacity": capacity, "sampler": sampler, "rate_limiter": rate_limiter,
+            "consume_after_n_samples": consume_after_n_samples, "lease": lease,
         }  # fmt: skip
         mode = h.mode(options, fresh)
         self._prepare(url, name, options, batch_size, poll_interval, seed)
@@ -92,67 +97,31 @@ class ReplayBuffer(h.Known):
         self._open(admin.attach, {}, limit)
         return self
 
-    def _prepare(self, url: object, name: object, options: dict[str, Any], batch: object, poll: object, seed: object) -> None:
-        self._setup, self._server = h.setup(url, name, options, batch, poll, seed)
-        self._closed = False
-        self._now = Runtime(self._setup.address, self._setup.core(self._setup.seed))
-
-    def _open(self, operation: Any, *args: Any) -> None:
-        try:
-            self._now.drive(operation(self._now.core, *args))
-        except BaseException as error:
-            self.close()
-            h.name_call(error, "open")
-            raise
-
-    @property
-    def _own(self) -> Core:
-        return self._now.core
-
-    # Running operations
-
-    def _runtime(self) -> Runtime:
-        if self._closed:
-            raise BufferClosedError(name=self._setup.name)
-        if self._now.foreign:  # forked: nothing of the parent's sockets, lanes and random numbers may be used
-            self._now = Runtime(self._setup.address, self._now.core.renew())
-        return self._now
-
-    def _read(self, call: str, operation: Any, *args: Any) -> Any:
-        now = self._runtime()
-        try:
-            return now.drive(operation(now.core, *args))
-        except ReplayError as error:
-            h.name_call(error, call)
-            raise
-
-    def _run(self, call: str, operation: Any, *args: Any, timeout: float = CALL_SECONDS) -> Any:
-        try:
-            return self._runtime().run(operation, *args, timeout=timeout)
-        except ReplayError as error:
-            h.name_call(error, call)
-            raise
-
     # Writing
 
-    def add(self, record: Any, *, priority: Any = None, timeout: float | None = None) -> int:
+    def add(
+        self, record: Any, *, priority: Any = None, timeout: float | None = None, cancel_event: Any = None
+    ) -> int:  # fmt: skip
         """Writes one record (a dict of arrays, tensors, scalars, text, bytes or dicts; or a TensorDict). Gives its index.
 
         Args:
             priority: a number >= 0, where the sampler goes by priority; None: its default for new records.
-            timeout: seconds for the call, outages included; None and inf: 5 s.
+            timeout: seconds for the call, outages and the wait for room included; None and inf: without end while the rate
+                limiter is against it, and 5 s else. 0 asks once.
+            cancel_event: anything with is_set(), looked at every 0.1 s of a wait; set, it ends the wait.
 
         Raises:
-            SchemaError: it does not fit the schema that the first write fixed. BufferShutDownError, LimitError,
-            OutOfMemoryError, BufferGoneError, ConnectionLostError; OutcomeUnknownError: no reply came.
+            SchemaError: it does not fit the schema that the first write fixed. ReplayTimeoutError: the rate limiter blocked it
+            so long. ReplayCancelledError, BufferShutDownError, LimitError, OutOfMemoryError, BufferGoneError,
+            ConnectionLostError; OutcomeUnknownError: no reply came.
         """
-        limit = opt.seconds("timeout", timeout)
         core = self._runtime().core
-        given = h.priorities(core, priority, 1)
-        rows = encode_record(record, core.schema)
-        return int(self._run("add", write.write, rows, limit, given)[0])
+        terms = h.terms(core, 1, priority, timeout, cancel_event)
+        return int(self._run("add", write.write, encode_record(record, core.schema), terms)[0])
 
-    def extend(self, batch: Any, *, priority: Any = None, timeout: float | None = None) -> NDArray[np.int64]:
+    def extend(
+        self, batch: Any, *, priority: Any = None, timeout: float | None = None, cancel_event: Any = None
+    ) -> NDArray[np.int64]:  # fmt: skip
         """Writes a batch: leaves with a leading batch dimension, or a list of records. Gives their indices, int64 (n,).
 
         All of it is written or none, up to 20,000 records and 64 MiB; a longer one goes in steps, in order. A batch larger
@@ -160,16 +129,16 @@ class ReplayBuffer(h.Known):
 
         Args:
             priority: a number for all records, or one for each, as `add`.
-            timeout: seconds for the call, outages included; None and inf: 5 s for each step, and 1 s for each MiB of it.
+            timeout, cancel_event: as `add`; without end each step has 1 s more for each MiB of it.
 
         Raises:
-            as `add`; `done` of the error says how many records were written in steps before.
+            as `add`; `done` of the error says how many records were written in steps before. ArgumentError: more records in
+            one step than the rate limiter ever lets through at once.
         """
-        limit = opt.seconds("timeout", timeout)
         core = self._runtime().core
         rows = encode_batch(batch, core.schema)
-        given = h.priorities(core, priority, len(rows))
-        indices: NDArray[np.int64] = self._run("extend", write.write, rows, limit, given)
+        terms = h.terms(core, len(rows), priority, timeout, cancel_event)
+        indices: NDArray[np.int64] = self._run("extend", write.write, rows, terms)
         return indices
 
     def update_priority(self, index: Any, priority: Any) -> Updated:
@@ -267,12 +236,36 @@ class ReplayBuffer(h.Known):
         """
         patience = h.Patience(timeout, cancel_event, stall_timeout)
         wish = h.wait_wish(self._runtime().core, self._setup.batch_size, min_items, patience)
-        return bool(self._run("wait_until_sampleable", draw.wait_until, wish, timeout=wish.timeout))
+        return bool(self._run("wait_until_sampleable", waits.wait_until, wish, timeout=wish.timeout))
 
     def can_sample(self, batch_size: int | None = None) -> bool:
         """Whether `sample(batch_size)` would succeed now. False also when the buffer is shut down."""
         wish = h.can_wish(self._runtime().core, self._setup.batch_size, batch_size)
-        return bool(self._run("can_sample", draw.can, wish))
+        return bool(self._run("can_sample", waits.can, wish))
+
+    def wait_until_writable(self, n: int = 1, timeout: float | None = None, cancel_event: Any = None) -> bool:
+        """Blocks until the rate limiter would let `n` records in. True then; False at the timeout or when cancelled. Advice
+        about the moment: `extend` waits by itself, and has its place.
+
+        Raises:
+            ArgumentError: it never lets so many in at once. BufferShutDownError, also while it is draining; BufferGoneError,
+            BufferClosedError, ConnectionLostError, ArgumentTypeError.
+        """
+        wish = h.room_wish(n, timeout, cancel_event)
+        return bool(self._run("wait_until_writable", waits.wait_until, wish, timeout=wish.timeout))
+
+    def can_insert(self, n: int = 1) -> bool:
+        """Whether `extend` of `n` records would go through now. False also when the buffer is shut down or draining."""
+        return bool(self._run("can_insert", waits.can, h.room_now(n)))
+
+    def set_rate_limiter(self, rate_limiter: RateLimiter | None) -> None:
+        """Another rate limiter from now on, or none, for everyone, in one step: to load offline data first, say. Who waits
+        looks again. What is in the buffer counts as if it had come under it, so that nobody owes anything.
+
+        Raises:
+            ArgumentTypeError: it is none. ArgumentError: the buffer can never hold as much as it asks for.
+        """
+        self._run("set_rate_limiter", write.change, h.pace(self._runtime().core, rate_limiter))
 
     def __iter__(self) -> Iterator[Any]:
         """Batches of the handle's batch_size, each waited for, until the buffer is shut down."""
@@ -307,9 +300,9 @@ class ReplayBuffer(h.Known):
                 assert schema is not None
                 yield decode_record(schema, payload, index)
 
-    def stats(self) -> dict[str, int | float | str | bool]:
+    def stats(self) -> dict[str, Any]:
         """Every counter in one round trip: plain scalars by name. docs/redis-cli.md says what each means."""
-        counters: dict[str, int | float | str | bool] = self._read("stats", read.stats)
+        counters: dict[str, Any] = self._read("stats", read.stats)
         return counters
 
     def doctor(self) -> Report:
@@ -356,33 +349,3 @@ class ReplayBuffer(h.Known):
         """Deletes the buffer for everyone: no key is left, every wait ends with BufferGoneError. Closes this handle."""
         self._read("delete", admin.delete)
         self.close()
-
-    def close(self) -> None:
-        """Ends this handle, not the buffer: its waits end with BufferClosedError, its leases are acknowledged. Idempotent."""
-        self._close(release=False)
-
-    def _close(self, release: bool) -> None:
-        if self._closed:
-            return
-        self._closed = True
-        if not self._now.foreign:
-            self._now.close(release)
-        if self._server is not None:
-            self._server.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        """Closes the handle. After an exception its leases are released, not acknowledged."""
-        self._close(release=kind is not None)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Address, options and identity: no data, no socket. The password goes along."""
-        return {"setup": self._setup, "identity": self._now.core.identity(), "closed": self._closed}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self._setup, self._server, self._closed = state["setup"], None, state["closed"]
-        core = self._setup.core(None)
-        core.identify(state["identity"])
-        self._now = Runtime(self._setup.address, core)

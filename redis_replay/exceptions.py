@@ -62,8 +62,9 @@ class ReplayError(Exception):
     def _message(self, **data: Any) -> str:
         shown = {name: " ".join(value) if isinstance(value, tuple) else value for name, value in data.items()}
         text = fill(self.text, shown)
-        lent = data.get("leased")
-        return f"{text}; {lent} more are lent to readers, and can be drawn once they come back" if lent else text
+        if lent := data.get("leased"):
+            text += f"; {lent} more are lent to readers, and can be drawn once they come back"
+        return f"{text}; {limiter}" if (limiter := data.get("limiter")) else text
 
     def restate(self, **data: Any) -> Self:
         """The same error with other data."""

@@ -146,9 +146,10 @@ class RawLane:
         about = {"batch_size": n, "min_items": n if need is None else need, "lease_us": int(lease * 1e6)}
         return self("sample", seed=self.seeds, **about, **self._standing(wait, shutdowns), **kwargs)
 
-    def wait(self, need, take=0, *, wait=0, shutdowns=-1, **kwargs):
+    def wait(self, need, take=0, *, side="r", wait=0, shutdowns=-1, **kwargs):
         """One look at whether enough is there."""
-        return self("wait", min_items=need, take=take, **self._standing(wait, shutdowns), **kwargs)
+        kwargs = {"turn_us": 500_000} | kwargs
+        return self("wait", side=side, min_items=need, take=take, **self._standing(wait, shutdowns), **kwargs)
 
     def _standing(self, wait, shutdowns):
         return {"wait": wait, "keep_place": 0, "poll_us": 1_000_000, "shutdowns": shutdowns, "channel": self.channel}
@@ -167,7 +168,7 @@ def about(rows):
     """What a write says about its records."""
     sizes = [len(payload) for payload in rows.payloads()]
     described = {"record_bytes": max(sizes), "total_bytes": sum(sizes)}
-    return described | {"schema_hash": rows.schema.hash, "schema": rows.schema.text, "priority": ""}
+    return described | {"schema_hash": rows.schema.hash, "schema": rows.schema.text, "priority": "", "keep_place": 0}
 
 
 def _as_text(reply):

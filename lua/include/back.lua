@@ -2,6 +2,11 @@
 -- @include evict
 -- @include lease
 
+-- Whether `empty` has come since: nobody owes anything then.
+local function was_emptied(drawn)
+  return drawn[1] ~= nil and tonumber(drawn[1][1]) <= count('emptied')
+end
+
 -- `drawn`: what the draw was answered, a list of {index, consumed by it}; n: the batch as it was counted; `lease`: under
 -- which it was lent, or nil.
 local function go_back(lane, drawn, n, lease)
@@ -22,6 +27,7 @@ local function go_back(lane, drawn, n, lease)
   end
   bump('sample_calls', -1)
   bump('samples_returned', -n)
+  if not was_emptied(drawn) then limit.sampled(-n) end
   bump('parting', -#consumed)
   bump('consumed', -#consumed)
   local passed = enlive(consumed)

@@ -5,6 +5,7 @@
 local function evict(n)
   if n <= 0 then return end
   bump('evicted', n)
+  limit.left(n)
   local plain = not (settings.consume or weight.is_used())
   if plain and redis.call('EXISTS', holes) == 0 and redis.call('EXISTS', held) == 0 then
     local first = index_at(place(count('first')) + n)

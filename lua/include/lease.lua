@@ -19,6 +19,7 @@ local function enlive(indices)
   call_many('ZADD', order, members)
   count_in(back)
   bump('evicted', #passed)
+  limit.left(#passed)
   return passed
 end
 
@@ -48,6 +49,7 @@ local function give_back(lease)
   drop(enlive(indices))
   bump('sample_calls', -1)
   bump('samples_returned', -#indices)
+  limit.sampled(-#indices)
   return #indices
 end
 

@@ -79,7 +79,7 @@ local function judge(keep_place)
   if open_number > 0 then became = last.number >= open_number and 'applied' or 'never' end
   local drawn, n, lease = drawn_by(last)
   if n and became == 'applied' then go_back(lane, drawn, n, lease) elseif #drawn > 0 then unhold(lane, indices_of(drawn)) end
-  if not keep_place and last.words[1] == 'NOT_READY' then leave_line(lane) end
+  if not keep_place and last.words[1] ~= 'OK' then leave_line(lane) end
   return nil, became
 end
 

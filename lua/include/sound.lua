@@ -1,6 +1,7 @@
 -- sound: what no script has left behind like that: values that somebody wrote by hand, keys that somebody deleted.
 -- @include skipped
 -- @include given
+-- @include limit
 local NUMBERS = {'capacity', 'shutdowns', 'record_bytes'}
 local MOST, STEP = 9007199254740992, 20000 -- 2^53; records of one write, which may be there before room was made for them
 
@@ -25,6 +26,9 @@ local function unsound()
   end
   if not weight.is_sound() then
     return {'DAMAGED', '-', config, 'has no sampler of this version as sampler', 'one'}
+  end
+  if not limit.is_sound() then
+    return {'DAMAGED', '-', config, 'has no numbers of a rate limiter as law', 'seven'}
   end
   local inside = count('sampleable_size') + count('hidden') + count('leased')
   if count('first') > count('last') + 1 or inside > settings.capacity + STEP then

@@ -1,6 +1,7 @@
 -- state: the buffer's settings and counters, read once at the start of a script; what changes is written by `commit`.
 -- @include sound
 -- @include sizes
+-- @include limit
 
 -- A total stays at its last value: a script that is refused here has done half its work. (A write looks beforehand.)
 local function add_to(name, n)
@@ -50,6 +51,7 @@ local function append(n, given)
   if weight.is_used() then each = priority.spread(given, n) end
   if each then count_in(new, each) else bump('sampleable_size', n) end
   for _, name in ipairs({'last', 'storage_size', 'write_count', 'records_total'}) do bump(name, n) end
+  limit.inserted(n)
 end
 
 -- A gate whose closing script was lost leaves the stream under `inbox`, with records that are not counted yet. The next

@@ -76,5 +76,6 @@ local function hand_out(indices, with_bytes, lease, length, time)
   drop(gone)
   bump('sample_calls', 1)
   bump('samples_returned', #indices)
+  limit.sampled(#indices)
   return words, counts
 end

@@ -1,6 +1,5 @@
 -- wake: the last step of every script that changes anything or ends a wait.
 -- @include ready
-local TURN_US = 500000
 
 -- A notice is a hint; who gets it runs its script again: at once, or after `us` microseconds.
 local function tell(w, message, us)
@@ -9,7 +8,7 @@ end
 
 -- A notice that reached nobody gives no turn: the next in line has it. Until it polls again the lost one is passed over.
 local function notify(w, time)
-  w.turn, w.standby = time + TURN_US, 0
+  w.turn, w.standby = time + w.turn_us, 0
   if tell(w, 'wake') == 0 then w.turn, w.lost = 0, 1 else bump('notices', 1) end
   write_waiter(w.lane, w)
   return w.lost == 0
@@ -32,32 +31,35 @@ local function stand_by(w, again, time)
   tell(w, 'standby', math.max(1, again - time))
 end
 
--- The rule of `available`, for each waiter in turn: what those ahead of it are about to take is not there for it.
+-- The rule of `owed_ahead`, for each waiter in turn: what those of its side ahead of it are about to take is not there for it.
 local function wake_line(time)
-  local owed, blocked, lease = 0, false, first_lease_end()
-  local again = lease
+  local lease, sides = first_lease_end(), {}
+  for _, side in ipairs({'r', 'w'}) do sides[side] = {owed = 0, blocked = false, again = lease} end
   for _, w in ipairs(read_line(time)) do
+    local s = sides[w.side]
     if w.turn > 0 then
-      owed, again = owed + w.take, sooner(again, w.turn)
-    elseif w.lost == 0 and not (blocked and w.take > 0) then
-      if count('sampleable_size') - owed >= needed(w.need) then
-        if notify(w, time) then owed, again = owed + w.take, sooner(again, w.turn) end
+      s.owed, s.again = s.owed + w.take, sooner(s.again, w.turn)
+    elseif w.lost == 0 and not (s.blocked and w.take > 0) then
+      if finds_enough(w, s.owed) then
+        if notify(w, time) then s.owed, s.again = s.owed + w.take, sooner(s.again, w.turn) end
       elseif w.take == 0 then
         stand_by(w, lease, time)
       else
-        blocked = blocks(w)
-        if blocked then stand_by(w, again, time) end
+        s.blocked = blocks(w)
+        if s.blocked then stand_by(w, s.again, time) end
       end
     end
   end
 end
 
--- For what concerns everybody: shut down, deleted. The line is empty then.
-local function wake_all(time)
+-- For what concerns everybody, or all of a side: shut down, deleted. They stand in the line no more.
+local function wake_all(time, side)
   for _ = 1, redis.call('ZCARD', waiters) + 1, LINE do
     for _, w in ipairs(read_line(time)) do
-      tell(w, 'wake')
-      leave_line(w.lane)
+      if w.side == (side or w.side) then
+        tell(w, 'wake')
+        leave_line(w.lane)
+      end
     end
   end
 end

@@ -40,8 +40,8 @@ local function skip_foreign()
   return nil
 end
 
--- Why n records may not be written, or nil.
-local function refusal(n, schema_hash, schema, bytes)
+-- Why n records may not be written, or nil. Who waited, and has its turn, comes before those behind it.
+local function refusal(n, schema_hash, schema, bytes, time)
   if settings.state ~= 'open' then return {'SHUT'} end
   if count('leased') >= settings.capacity then return {'FULL', int(settings.capacity)} end
   local why = skip_foreign()
@@ -50,8 +50,11 @@ local function refusal(n, schema_hash, schema, bytes)
   for name, more in pairs({write_count = n, records_total = n, bytes_total = bytes}) do
     if not fits(settings[name], more) then return {'LIMIT', name, settings[name], int(more), MAX_COUNT} end
   end
-  if not settings.schema_hash then return schema == '' and {'NO_SCHEMA'} or nil end
-  return settings.schema_hash ~= schema_hash and {'SCHEMA'} or nil
+  if not settings.schema_hash and schema == '' then return {'NO_SCHEMA'} end
+  if settings.schema_hash and settings.schema_hash ~= schema_hash then return {'SCHEMA'} end
+  local owed = limit.is_spent() and owed_ahead(read_line(time), lane, 'w', n) or 0
+  if there_is('w', owed) < n then return lacks(there_is('w', owed), n, 0, time) end
+  return nil
 end
 
 -- The first write fixes the schema. `record_bytes` is the largest record so far: it decides how batches travel.
@@ -63,6 +66,7 @@ end
 -- Counts the n newest entries of `records`, and makes room for them. Who writes is a writer.
 local function written(n, bytes, time, given)
   append(n, given)
+  leave_line(lane)
   set_count('last_write', time)
   redis.call('ZADD', writers, int(time), lane)
   bump('bytes_total', bytes)

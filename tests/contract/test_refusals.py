@@ -7,12 +7,14 @@ from redis_replay._encode import encode_batch
 from redis_replay._keys import Keys
 from redis_replay._lua import header, load, verbs
 from redis_replay._ops_admin import FORMAT
+from redis_replay.limiters import Queue
 from redis_replay.samplers import Fifo
 from tests._contract import LARGE, SMALL, Records, about, nothing_changes
 
 ANSWERS = {"OK", "OPEN", "READY", "REWOUND"}
 NUMBERED = (
     "add", "gate", "sample", "ack", "release", "remove", "update", "empty", "shutdown", "reopen", "wait", "settle", "resolve",
+    "pace",
 )  # fmt: skip
 KNOWING = ("get", "page", "stats", "renew", "greet", "doctor")
 PLAIN = ("get", "page", "stats", "doctor", "audit", "renew", "greet", "delete")
@@ -34,6 +36,7 @@ def numbered(raw, verb, width=SMALL, **kwargs):
         return getattr(raw, verb)(kwargs.pop("need", 2), **kwargs)
     arguments = {verb: {"lease": ["nobody.1"]} for verb in ("ack", "release")}
     arguments |= {"remove": {"index": [1, 2]}, "empty": {"reset": 1}, "shutdown": {"drain": 0}, "settle": {"forget": 0}}
+    arguments["pace"] = {"rate_limiter": "Queue(size=9)", "law": "1 1 1 0 9 9 1"}
     arguments["update"] = {"pair": ["1", "2.5"]}
     return raw(verb, **arguments.get(verb, {}), **kwargs)
 
@@ -103,6 +106,10 @@ def lend_all(scene):
     scene.buffer.sample(5, lease=1000.0)
 
 
+def fill_queue(scene):
+    scene.buffer.set_rate_limiter(Queue(5))
+
+
 def forget_schema(scene):
     scene.client.hdel(scene.key("config"), "schema_hash", "schema")
 
@@ -162,6 +169,7 @@ CASES = {
     **for_each(("add", "gate"), "NO_SCHEMA", forget_schema, lambda s, verb: numbered(s.raw, verb, schema="")),
     **for_each(("gate",), "CLOSED", nothing, lambda s, verb: s.raw.gate(rows(LARGE), steps=("close",))[0]),
     **for_each(("sample", "wait"), "NOT_READY", nothing, lambda s, verb: numbered(s.raw, verb, need=9)),
+    **for_each(("add", "gate"), "NOT_READY", fill_queue, lambda s, verb: numbered(s.raw, verb)),
     **for_each(("sample",), "TOO_LARGE", make_huge, lambda s, verb: numbered(s.raw, verb)),
     **for_each(("sample",), "LAPSED", let_lapse, lambda s, verb: s.raw.sample(2, number=s.raw.number)),
     **for_each(("add", "gate"), "FULL", lend_all, lambda s, verb: numbered(s.raw, verb)),

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from redis_replay import ReplayBuffer, _ops_admin, _ops_lease, _ops_sample, _ops_write, _requests, samplers
+from redis_replay import ReplayBuffer, _ops_admin, _ops_lease, _ops_wait, _ops_write, _requests, samplers
 from redis_replay.embedded import EmbeddedServer
 from redis_replay.exceptions import ConnectionLostError, OutcomeUnknownError
 from tests import _server
@@ -69,7 +69,7 @@ CALLS = {
 @pytest.mark.parametrize("kind", ["sync", "async"])
 def test_every_call_on_a_dead_server_ends(doomed, kind, how, monkeypatch):
     """Each call, begun when the server is dead, ends soon after its time with an error of ours, and `close()` in a moment."""
-    for module in (_requests, _ops_write, _ops_sample, _ops_admin, _ops_lease):
+    for module in (_requests, _ops_write, _ops_wait, _ops_admin, _ops_lease):
         monkeypatch.setattr(module, "CALL_SECONDS", 0.3)
     handle = open_handle(kind, None, "b", target=doomed.url, capacity=10, **QUEUE)
     handle.run("extend", large(2))

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from redis_replay import AsyncReplayBuffer, _ops_lease, _ops_sample, _requests, samplers
+from redis_replay import AsyncReplayBuffer, _ops_lease, _ops_wait, _requests, samplers
 from redis_replay._lua import load, verbs
 from redis_replay._types import LeasesEnded
 from redis_replay.exceptions import OutcomeUnknownError
@@ -19,9 +19,9 @@ QUEUE = {"sampler": samplers.Fifo(), "consume_after_n_samples": 1, "lease": 60}
 @pytest.fixture(autouse=True)
 def quick_calls(monkeypatch):
     """Calls without a timeout of their own give up after 0.3 s instead of five."""
-    for module in (_requests, _ops_lease, _ops_sample):
+    for module in (_requests, _ops_lease, _ops_wait):
         monkeypatch.setattr(module, "CALL_SECONDS", 0.3)
-    monkeypatch.setattr(_ops_sample, "GRACE_SECONDS", 0.1)
+    monkeypatch.setattr(_ops_wait, "GRACE_SECONDS", 0.1)
 
 
 @pytest.fixture

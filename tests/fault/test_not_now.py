@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 import redis
 
-from redis_replay import ReplayBuffer, _connection, _ops_admin, _ops_sample, _ops_write, _requests, _wire, samplers
+from redis_replay import ReplayBuffer, _connection, _ops_admin, _ops_wait, _ops_write, _requests, _wire, samplers
 from redis_replay.embedded import EmbeddedServer
 from redis_replay.exceptions import ConnectionLostError, ServerNotReadyError
 from tests import _server
@@ -250,9 +250,9 @@ def test_refused_ping_is_an_answer(server, handle, word, monkeypatch, caplog):
 @WORDS
 def test_state_that_stays_is_an_error(server, handle, word, monkeypatch):
     """A call that meets the state until its timeout ends with an error that names it, and works once it is over."""
-    for module in (_requests, _ops_write, _ops_sample, _ops_admin):
+    for module in (_requests, _ops_write, _ops_wait, _ops_admin):
         monkeypatch.setattr(module, "CALL_SECONDS", 0.4)
-    monkeypatch.setattr(_ops_sample, "GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(_ops_wait, "GRACE_SECONDS", 0.2)
     with STATES[word](server[1]):
         calls = [Running(handle.run, "add", record(7)), handle.start("sample", batch_size=1, timeout=0.3)]
         errors = [call.error() for call in calls]
@@ -306,7 +306,7 @@ def test_paused_server_is_waited_out(server, proxy, handle, mode):
 def test_script_that_cannot_be_loaded_is_an_error(server, proxy, handle, monkeypatch):
     """A server that never knows a script: no loop without a pause, and an error in time."""
     monkeypatch.setattr(_connection, "_load_command", lambda verb: _requests.pack(b"SCRIPT", b"LOAD", b"return 1"))
-    for module in (_requests, _ops_write, _ops_sample):
+    for module in (_requests, _ops_write, _ops_wait):
         monkeypatch.setattr(module, "CALL_SECONDS", 0.5)
     server[1].script_flush()
     before = proxy.arrived

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from redis_replay import _ops_sample, _ops_write, _requests, _wakeup, _wire, samplers
+from redis_replay import _ops_wait, _ops_write, _requests, _wakeup, _wire, samplers
 from redis_replay.exceptions import OutcomeUnknownError
 from tests._helpers import SOON, wait_until
 from tests._server import turns
@@ -229,7 +229,7 @@ def test_garbled_reply_costs_the_connection(handle):
 @TURNS
 def test_timeout_is_longer_than_patience(proxy, writer, handle, monkeypatch):
     """A wait with a timeout of its own outlives an outage that ends within it, though one without would have given up."""
-    monkeypatch.setattr(_ops_sample, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(_ops_wait, "PATIENCE_SECONDS", 0.1)
     call = handle.start("sample", batch_size=1, timeout=20)
     blocked(writer)
     proxy.requests = lambda _: 0

@@ -8,7 +8,7 @@ import threading
 import pytest
 import redis
 
-from redis_replay import ReplayBuffer, _ops_sample, samplers
+from redis_replay import ReplayBuffer, _ops_wait, samplers
 from redis_replay.embedded import EmbeddedServer
 from redis_replay.exceptions import (
     BufferClosedError,
@@ -205,7 +205,7 @@ def test_write_to_a_frozen_server_is_unknown(freezer, open_buffer):
 
 def test_wait_outlasts_patience_and_ends(port, url, binary, open_buffer, monkeypatch):
     """A wait without a timeout ends when its server has been away for as long as patience lasts."""
-    monkeypatch.setattr(_ops_sample, "PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(_ops_wait, "PATIENCE_SECONDS", 0.5)
     with EmbeddedServer(port=port, binary=binary):
         buffer, other = (open_buffer(url, capacity=10, poll_interval=0.1, **QUEUE) for _ in range(2))
         call = Running(buffer.sample, 1, wait=True)

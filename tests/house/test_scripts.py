@@ -75,16 +75,17 @@ def test_unknown_word_is_a_protocol_error():
 
 LAYERS = [
     {"_briefly"},
-    {"exceptions", "samplers", "_clock", "_lua", "_leases"},
-    {"_keys", "_options", "_types", "_codes", "_plain", "_schema", "_tensors", "_columns", "embedded"},
+    {"exceptions", "samplers", "limiters", "_clock", "_lua", "_leases"},
+    {"_keys", "_options", "_types", "_codes", "_plain", "_schema", "_tensors", "_columns", "_limited", "embedded"},
     {"_encode", "_decode", "_scripts", "_address", "_rights", "_stored"},
     {"_core", "_steps"},
     {"_requests", "_burst", "_faults"},
-    {"_ops_read", "_ops_lease", "_server_facts"},
+    {"_ops_read", "_ops_lease", "_ops_wait", "_server_facts"},
     {"_ops_write", "_ops_sample", "_ops_admin", "_wire", "_greet"},
     {"_connection", "_resolve"},
     {"_wakeup", "_handle", "_renewal"},
     {"_runtime"},
+    {"_shell"},
     {"_sync"},
     {"_async"},
 ]

@@ -11,6 +11,7 @@ import pytest
 
 from redis_replay import AsyncReplayBuffer, ReplayBuffer, samplers
 from redis_replay.exceptions import BufferClosedError, ReplayError
+from redis_replay.limiters import MinSize, Queue
 from tests._helpers import wait_until_async
 from tests._waiting import record, records, tags
 
@@ -319,6 +320,13 @@ def scenario():
         ("wait_until_sampleable", (1,), {"timeout": 0}),
         ("wait_until_sampleable", (), {"timeout": 0.05}),
         ("doctor", (), {}),
+        ("set_rate_limiter", (Queue(9),), {}),
+        ("can_insert", (3,), {}),
+        ("can_insert", (10,), {}),
+        ("wait_until_writable", (2,), {"timeout": 0}),
+        ("wait_until_writable", (10,), {"timeout": 0}),
+        ("set_rate_limiter", (MinSize(3),), {}),
+        ("set_rate_limiter", (3,), {}),
         ("extend", (records(3, 20),), {}),
         ("shutdown", (), {}),
         ("add", (record(9),), {}),

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from redis_replay import _ops_sample, samplers
+from redis_replay import _ops_wait, samplers
 from redis_replay.exceptions import BufferClosedError, BufferGoneError, BufferShutDownError
 from tests._helpers import SOON, wait_until
 from tests._waiting import Frozen, Running, blocked, deaf, record, records, tags
@@ -178,7 +178,7 @@ def test_foreign_message_ends_no_wait(server, queue, reader, name):
 
 def test_wait_logs_what_is_missing(queue, reader, monkeypatch, caplog):
     """A long wait says what it waits for, what it has and what it needs."""
-    monkeypatch.setattr(_ops_sample, "LOG_SECONDS", 0.1)
+    monkeypatch.setattr(_ops_wait, "LOG_SECONDS", 0.1)
     caplog.set_level(logging.WARNING, "redis_replay")
     queue.extend(records(1))
     event = threading.Event()
@@ -192,7 +192,7 @@ def test_wait_logs_what_is_missing(queue, reader, monkeypatch, caplog):
 
 def test_wait_logs_now_and_then(queue, reader, monkeypatch, caplog):
     """Between two lines of one wait there are at least LOG_SECONDS, however often it looks."""
-    monkeypatch.setattr(_ops_sample, "LOG_SECONDS", 0.2)
+    monkeypatch.setattr(_ops_wait, "LOG_SECONDS", 0.2)
     caplog.set_level(logging.WARNING, "redis_replay")
     buffer = reader(poll_interval=0.01)
     Running(buffer.sample, 4, wait=True, timeout=1).error()
@@ -205,4 +205,4 @@ def test_short_wait_logs_nothing(queue, caplog):
     """A wait of less than 10 s leaves no line."""
     caplog.set_level(logging.WARNING, "redis_replay")
     Running(queue.sample, 4, wait=True, timeout=0.3).error()
-    assert (caplog.records, _ops_sample.LOG_SECONDS) == ([], 10)
+    assert (caplog.records, _ops_wait.LOG_SECONDS) == ([], 10)

@@ -1,0 +1,62 @@
+"""What a script says of the rate limiter that it went by: judged and told."""
+
+from dataclasses import dataclass
+from typing import Self
+
+from redis_replay.exceptions import ArgumentError
+from redis_replay.limiters import Law
+
+
+@dataclass(frozen=True)
+class Limited:
+    """A limiter at work: its law, the difference in units of 1 / q, and the live records."""
+
+    law: Law
+    diff: int
+    live: int
+
+    @classmethod
+    def of(cls, word: str, live: int) -> Self:
+        """Of the word that lua/include/limit.lua makes.
+
+        Raises:
+            ValueError: none of our scripts made it.
+        """
+        *law, diff = map(int, word.split(","))
+        if len(law) != len(Law._fields):
+            raise ValueError(word)
+        return cls(Law(*law), diff, live)
+
+    @property
+    def difference(self) -> float:
+        """Inserts * samples_per_insert - samples."""
+        return self.diff / max(1, self.law.q)
+
+    def check(self, side: str, n: int) -> None:
+        """Refuses what will never come: the difference cannot move so far.
+
+        Raises:
+            ArgumentError: a batch is wider than the range of the difference.
+        """
+        law = self.law
+        if not law.q:
+            return
+        most = (law.high - law.low) // (law.q if side == "r" else law.p)
+        if n > (most if side == "r" else max(most, law.min_size)):
+            what = "min_items (or batch_size)" if side == "r" else "the batch"
+            raise ArgumentError(
+                name=what, allowed=f"at most {most:,}, all that the rate limiter ever lets through at once", found=n
+            )
+
+    def against(self, side: str, n: int) -> str:
+        """Why a call for `n` records does not get through; empty: the limiter is not why."""
+        law, q = self.law, max(1, self.law.q)
+        if side == "r" and self.live < law.min_size:
+            return f"the rate limiter blocks sample calls until {law.min_size} records are live ({self.live} are): insert more"
+        if not law.q or (side == "r" and (self.diff - law.low) // q >= n):
+            return ""
+        blocked, other = ("sample", "insert") if side == "r" else ("insert", "sample")
+        return (
+            f"the rate limiter blocks {blocked} calls until more {other} calls come: inserts * samples_per_insert - samples is "
+            f"{self.difference:g}, and has to stay in {law.low / q:g} to {law.high / q:g} (samples_per_insert: {law.p / q:g})"
+        )

@@ -1,0 +1,83 @@
+"""The sync handle's life: opened, its operations run, closed, pickled. The names for users are in _sync."""
+
+from typing import Any, Self
+
+from redis_replay import _handle as h
+from redis_replay._core import CALL_SECONDS, Core
+from redis_replay._runtime import Runtime
+from redis_replay.exceptions import BufferClosedError, ReplayError
+
+
+class Shell(h.Known):
+    """What runs a handle's operations: each goes down once and comes up once."""
+
+    def _prepare(self, url: object, name: object, options: dict[str, Any], batch: object, poll: object, seed: object) -> None:
+        self._setup, self._server = h.setup(url, name, options, batch, poll, seed)
+        self._closed = False
+        self._now = Runtime(self._setup.address, self._setup.core(self._setup.seed))
+
+    def _open(self, operation: Any, *args: Any) -> None:
+        try:
+            self._now.drive(operation(self._now.core, *args))
+        except BaseException as error:
+            self.close()
+            h.name_call(error, "open")
+            raise
+
+    @property
+    def _own(self) -> Core:
+        return self._now.core
+
+    # Running operations
+
+    def _runtime(self) -> Runtime:
+        if self._closed:
+            raise BufferClosedError(name=self._setup.name)
+        if self._now.foreign:  # forked: nothing of the parent's sockets, lanes and random numbers may be used
+            self._now = Runtime(self._setup.address, self._now.core.renew())
+        return self._now
+
+    def _read(self, call: str, operation: Any, *args: Any) -> Any:
+        now = self._runtime()
+        try:
+            return now.drive(operation(now.core, *args))
+        except ReplayError as error:
+            h.name_call(error, call)
+            raise
+
+    def _run(self, call: str, operation: Any, *args: Any, timeout: float = CALL_SECONDS) -> Any:
+        try:
+            return self._runtime().run(operation, *args, timeout=timeout)
+        except ReplayError as error:
+            h.name_call(error, call)
+            raise
+
+    def close(self) -> None:
+        """Ends this handle, not the buffer: its waits end with BufferClosedError, its leases are acknowledged. Idempotent."""
+        self._close(release=False)
+
+    def _close(self, release: bool) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if not self._now.foreign:
+            self._now.close(release)
+        if self._server is not None:
+            self._server.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        """Closes the handle. After an exception its leases are released, not acknowledged."""
+        self._close(release=kind is not None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Address, options and identity: no data, no socket. The password goes along."""
+        return {"setup": self._setup, "identity": self._now.core.identity(), "closed": self._closed}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._setup, self._server, self._closed = state["setup"], None, state["closed"]
+        core = self._setup.core(None)
+        core.identify(state["identity"])
+        self._now = Runtime(self._setup.address, core)
