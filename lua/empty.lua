@@ -23,8 +23,7 @@ redis.call('UNLINK', order, holes, uses, parting, held, holds, leases, leased, p
 redis.call('HDEL', config, 'max_priority')
 for _, name in ipairs({'sampleable_size', 'storage_size', 'hidden', 'leased', 'parting', 'used'}) do set_count(name, 0) end
 set_count('first', count('last') + 1)
-set_count('emptied', count('last'))
-set_count('diff', 0)
+limit.begin()
 if reset then
   redis.call('HSET', counters, 'write_count', 0, 'consumed', 0, 'evicted', 0, 'removed', 0)
 else

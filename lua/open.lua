@@ -19,7 +19,7 @@ local TYPES = {'hash', 'hash', 'stream', 'stream', 'zset', 'zset', 'hash', 'set'
   'hash', 'hash', 'hash', 'zset', 'zset', 'hash', 'zset', 'zset', 'hash'} -- of KEYS; the last two are no keys of ours
 local ZERO = {'write_count', 'records_total', 'bytes_total', 'sampleable_size', 'storage_size', 'leased', 'hidden', 'parting',
   'used', 'consumed', 'evicted', 'removed', 'sample_calls', 'samples_returned', 'last', 'notices', 'arrivals', 'lapsed',
-  'reclaimed', 'late', 'foreign', 'rewound', 'restarts', 'ignored', 'diff', 'emptied', 'clock', 'clock_offset', 'last_write'}
+  'reclaimed', 'late', 'foreign', 'rewound', 'restarts', 'ignored', 'diff', 'era', 'clock', 'clock_offset', 'last_write'}
 
 local function damage(there)
   for i, key in ipairs(KEYS) do

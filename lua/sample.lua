@@ -52,7 +52,7 @@ local forged = {'DAMAGED', '-', requests, 'has an answer to a draw that none was
 
 -- The same number again: the same records; those that were not kept are drawn again by the same seed, and not counted.
 local function repeated(words)
-  local n, last, lease, indices, counts = tonumber(words[3]), words[5], words[6], {}, {}
+  local n, last, lease, indices, counts = tonumber(words[3]), (words[5] or ''):sub(1, 1), words[6], {}, {}
   local live, whole = (words[4] or ''):match('^(%d+),?(.*)$')
   for i = 7, #words do
     local index, use = words[i]:match('^(%d+):?(%d*)c?$')
@@ -109,7 +109,8 @@ local function is_last()
 end
 local last = is_last() and 'l' or '-'
 -- The whole as it was before the draw: what was taken is no part of it any more when the same number comes again.
-local kept = {'OK', int(n), live .. (odd[2] ~= '' and ',' .. odd[2]:gsub(' ', ',') or ''), last, lease or '-'}
+local of_all = live .. (odd[2] ~= '' and ',' .. odd[2]:gsub(' ', ',') or '')
+local kept = {'OK', int(n), of_all, last .. int(count('era')), lease or '-'}
 for _, word in ipairs(words) do kept[#kept + 1] = word end
 done(kept)
 return answer(became, indices, live, last, lease or '-', counts, odd, payloads)

@@ -53,7 +53,7 @@ def stats(core: Core) -> Generator[Step, Any, dict[str, Any]]:
     raw["initialized"] = True
     raw["seconds_since_write"] = int(raw["idle_us"]) // 1_000_000  # whole, so that two looks in a row show the same
     internal = ("clock", "clock_offset", "arrivals", "first", "last", "last_write", "idle_us", "rewound_at", "rewound_to",
-                "diff", "emptied")  # fmt: skip
+                "diff", "era")  # fmt: skip
     return {name: raw[name] for name in sorted(raw) if name not in internal}
 
 

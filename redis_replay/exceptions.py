@@ -60,8 +60,7 @@ class ReplayError(Exception):
         super().__init__(self._message(**data))
 
     def _message(self, **data: Any) -> str:
-        shown = {name: " ".join(value) if isinstance(value, tuple) else value for name, value in data.items()}
-        text = fill(self.text, shown)
+        text = fill(self.text, data)
         if lent := data.get("leased"):
             text += f"; {lent} more are lent to readers, and can be drawn once they come back"
         return f"{text}; {limiter}" if (limiter := data.get("limiter")) else text
@@ -153,7 +152,9 @@ class BufferFullError(ReplayError):
 
 
 class NotReadyError(ReplayError):
-    """`have` records can be drawn (less what is owed to waiters ahead), and the call needs `need`; `leased` more are lent."""
+    """`have` records can be drawn (less what is owed to waiters ahead), and the call needs `need`; `leased` more are lent.
+    `limiter`: what the rate limiter has against it; `side`: sample, or insert. So on each error of a wait.
+    """
 
     text = (
         "buffer {name!r}: {have} records can be drawn now and {need} are needed; pass wait=True to wait, or a smaller min_items"
@@ -162,6 +163,8 @@ class NotReadyError(ReplayError):
     have: int
     need: int
     leased: int = 0
+    limiter: str = ""
+    side: str = "sample"
 
 
 class ReplayTimeoutError(ReplayError, TimeoutError):
@@ -371,6 +374,9 @@ class NoPermissionError(ServerRefusedError):
 
     text = "the server at {address} refused {verb}: its user lacks {rights} ({reason}); docs/security.md tells which rights are needed"
     rights: tuple[str, ...]
+
+    def _message(self, **data: Any) -> str:
+        return super()._message(**data | {"rights": " ".join(data["rights"])})
 
 
 class ProtocolError(ReplayError):

@@ -137,9 +137,9 @@ class SyncHandle:
             return Running(self.buffer.sample, wait=True, **kwargs)
         return Running(self.buffer.wait_until_sampleable, **kwargs)
 
-    def run(self, name: str, *args: Any) -> Any:
+    def run(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """Calls a method of the handle."""
-        return getattr(self.buffer, name)(*args)
+        return getattr(self.buffer, name)(*args, **kwargs)
 
     def ask(self, call: Callable[[], Any]) -> Any:
         """Calls what belongs to the handle, such as the `resolve` of its error."""
@@ -172,9 +172,9 @@ class AsyncHandle:
         """Runs a coroutine in the handle's loop."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(timeout)
 
-    def run(self, name: str, *args: Any) -> Any:
+    def run(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """As SyncHandle.run."""
-        return self.call(getattr(self.buffer, name)(*args), 10)
+        return self.call(getattr(self.buffer, name)(*args, **kwargs), 10)
 
     def ask(self, call: Callable[[], Any]) -> Any:
         """As SyncHandle.ask."""

@@ -2,14 +2,9 @@
 -- @include evict
 -- @include lease
 
--- Whether `empty` has come since: nobody owes anything then.
-local function was_emptied(drawn)
-  return drawn[1] ~= nil and tonumber(drawn[1][1]) <= count('emptied')
-end
-
 -- `drawn`: what the draw was answered, a list of {index, consumed by it}; n: the batch as it was counted; `lease`: under
--- which it was lent, or nil.
-local function go_back(lane, drawn, n, lease)
+-- which it was lent, or nil; `era`: of the rate limiter, as it was then.
+local function go_back(lane, drawn, n, lease, era)
   local consumed, indices = {}, {}
   if lease then
     for i, record in ipairs(drawn) do indices[i] = record[1] end
@@ -27,7 +22,7 @@ local function go_back(lane, drawn, n, lease)
   end
   bump('sample_calls', -1)
   bump('samples_returned', -n)
-  if not was_emptied(drawn) then limit.sampled(-n) end
+  limit.undone(n, #consumed, era)
   bump('parting', -#consumed)
   bump('consumed', -#consumed)
   local passed = enlive(consumed)

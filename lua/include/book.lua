@@ -6,7 +6,7 @@ local settings, loaded, deltas = {}, {}, {}
 local SETTINGS = {'epoch', 'state', 'capacity', 'sampler', 'consume_after_n_samples', 'shutdowns', 'drained',
   'schema_hash', 'record_bytes', 'skipped', 'law'}
 local COUNTERS = {'first', 'last', 'sampleable_size', 'storage_size', 'hidden', 'leased', 'parting', 'used', 'diff',
-  'emptied', 'clock', 'clock_offset', 'last_write', 'write_count', 'records_total', 'bytes_total', 'consumed', 'evicted',
+  'era', 'clock', 'clock_offset', 'last_write', 'write_count', 'records_total', 'bytes_total', 'consumed', 'evicted',
   'removed', 'sample_calls', 'samples_returned', 'lapsed', 'reclaimed', 'late', 'notices', 'foreign'}
 local MAX_COUNT = '9223372036854775807' -- 2^63 - 1: what HINCRBY can hold
 local TOTALS = 13 -- COUNTERS behind this one may pass 2^53: their text is kept in `settings`, and never their value

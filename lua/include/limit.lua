@@ -39,9 +39,19 @@ function limit.inserted(n)
   if limit.law then raise(n * limit.law.p) end
 end
 
--- n < 0: a draw is undone.
+-- n < 0: a batch that was lent comes back.
 function limit.sampled(n)
   if limit.law then raise(-n * limit.law.q) end
+end
+
+-- A draw of n is undone, of which so many come back into a buffer that consumes. `era`: the word of its answer that ends
+-- with the era; in another one nobody owes anything, but what comes back into a queue is there.
+function limit.undone(n, back, era)
+  if limit.law and limit.law.leaves and settings.consume == 1 then
+    limit.sampled(-back)
+  elseif tonumber(era:match('^[l-](%d+)$')) == count('era') then
+    limit.sampled(-n)
+  end
 end
 
 -- n live records go without having been drawn.
@@ -49,9 +59,10 @@ function limit.left(n)
   if limit.law and limit.law.leaves and settings.consume == 1 then raise(-n * limit.law.p) end
 end
 
--- As if the buffer had come to what it holds by itself: nobody owes anything.
+-- A new era: as if the buffer had come to what it holds by itself. Nobody owes anything.
 function limit.begin()
   local law = limit.law
+  bump('era', 1)
   set_count('diff', law and math.min(law.start, count('sampleable_size') * law.p) or 0)
 end
 

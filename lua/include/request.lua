@@ -17,8 +17,8 @@ local function stored(of)
   return {number = tonumber(last), verb = verb, words = split(words)}
 end
 
--- What a stored answer "OK <n> <live>[,<whole>] <l or -> <lease or -> <index>[:<use>[c]]…" of a draw gave out: {index, consumed
--- by it}…, n, and the lease.
+-- What a stored answer "OK <n> <live>[,<whole>] <l or -><era> <lease or -> <index>[:<use>[c]]…" of a draw gave out:
+-- {index, consumed by it}…, n, and the lease.
 local function drawn_by(last)
   local out = {}
   if last.verb ~= 'sample' or last.words[1] ~= 'OK' then return out, nil, nil end
@@ -78,7 +78,8 @@ local function judge(keep_place)
   local became = '-'
   if open_number > 0 then became = last.number >= open_number and 'applied' or 'never' end
   local drawn, n, lease = drawn_by(last)
-  if n and became == 'applied' then go_back(lane, drawn, n, lease) elseif #drawn > 0 then unhold(lane, indices_of(drawn)) end
+  if n and became == 'applied' then go_back(lane, drawn, n, lease, last.words[4])
+  elseif #drawn > 0 then unhold(lane, indices_of(drawn)) end
   if not keep_place and last.words[1] ~= 'OK' then leave_line(lane) end
   return nil, became
 end
