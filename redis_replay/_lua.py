@@ -6,17 +6,19 @@ user, and what no other file uses of it is its own: Lua takes 200 local names at
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Container, Iterator
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from itertools import takewhile
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import NamedTuple
 
 _INCLUDE = re.compile(r"\s*--\s*@include\s+(\w+)\s*$")
 _COMMENT = re.compile(r"\s*--(?!\[=*\[)")
 _LOCAL = re.compile(r"^local (?:function (?P<function>\w+)\(|(?P<names>\w+(?:, \w+)*) =)", re.MULTILINE)
+_WORD = re.compile(r"\w+")
 _SLOT = re.compile(r"(KEYS|ARGV)\[(\d+)(\.\.(\d*))?\]\s+(.*)")
 _PART = re.compile(r"(Returns|Writes|Publishes)\b\s*(.*)")
 _REPLY = re.compile(r"([A-Z][A-Z_]+(?: \| [A-Z][A-Z_]+)*)\b\s*(.*)")
@@ -64,10 +66,13 @@ def folder() -> Traversable:
     return inside if inside.is_dir() else Path(__file__).parent.parent / "lua"
 
 
-def expand(root: Traversable, file: str, at: str = "", above: tuple[str, ...] = ()) -> Iterator[Line]:
-    """Every line of `file` behind those of its includes, comments still there, each piece as often as it is asked for."""
+def expand(root: Traversable, file: str, done: set[str], at: str = "", above: tuple[str, ...] = ()) -> Iterator[Line]:
+    """Every line of `file` behind those of its includes, comments still there; of a piece that is `done`, none."""
     if file in above:
         raise ScriptSourceError(f"{at}: circle of includes: {' -> '.join((*above, file))}")
+    if file in done:
+        return
+    done.add(file)
     if not (source := root.joinpath(*file.split("/"))).is_file():
         raise ScriptSourceError(f"{at or file}: there is no file {file}")
     seen: dict[str, int] = {}
@@ -82,11 +87,11 @@ def expand(root: Traversable, file: str, at: str = "", above: tuple[str, ...] = 
             raise ScriptSourceError(f"{file}:{number}: {match[1]} is already included on line {seen[match[1]]}")
         else:
             seen[match[1]] = number
-            yield from expand(root, f"include/{match[1]}.lua", f"{file}:{number}", (*above, file))
+            yield from expand(root, f"include/{match[1]}.lua", done, f"{file}:{number}", (*above, file))
 
 
-def _scoped(piece: str, others: str) -> str:
-    """A piece in a block of its own, from which only the names come out that others use: Lua takes 200 locals at a time."""
+def _scoped(piece: str, shared: Container[str]) -> str:
+    """A piece in a block of its own, from which only the names come out that others use, too: Lua takes 200 locals at a time."""
 
     def declare(match: re.Match[str]) -> str:
         names = match["function"] or match["names"]
@@ -95,20 +100,21 @@ def _scoped(piece: str, others: str) -> str:
         return f"{kept}function {names}(" if match["function"] else f"{kept}{names} ="
 
     declared = [name for match in _LOCAL.finditer(piece) for name in (match["function"] or match["names"]).split(", ")]
-    used = [name for name in declared if re.search(rf"\b{name}\b", others)]
+    used = [name for name in declared if name in shared]
     body = _LOCAL.sub(declare, piece)
     return f"local {', '.join(used)}\ndo\n{body}end\n" if used else piece
 
 
 def join(root: Traversable, verb: str) -> Script:
-    """The verb's script as it is sent. A repeated line of a piece is the same (file, number), so a dict drops it."""
+    """The verb's script as it is sent."""
     pieces: dict[str, str] = {}
-    for file, _, text in dict.fromkeys(expand(root, f"{verb}.lua")):
+    for file, _, text in expand(root, f"{verb}.lua", set()):
         if text.strip() and not _COMMENT.match(text):
             pieces[file] = f"{pieces.get(file, '')}{text.rstrip()}\n"
+    words = Counter(chain.from_iterable(set(_WORD.findall(piece)) for piece in pieces.values()))
+    shared = {word for word, n in words.items() if n > 1}
     own = pieces.pop(f"{verb}.lua", "")
-    scoped = (_scoped(piece, "".join(p for f, p in pieces.items() if f != file) + own) for file, piece in pieces.items())
-    text = "".join(scoped) + own
+    text = "".join(_scoped(piece, shared) for piece in pieces.values()) + own
     return Script(verb, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 

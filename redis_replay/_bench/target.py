@@ -13,11 +13,14 @@ import redis
 from redis_replay import ReplayBuffer
 from redis_replay._bench.frame import Step
 from redis_replay.embedded import EmbeddedServer
+from redis_replay.exceptions import ReplayTimeoutError
+from redis_replay.limiters import RateLimiter
 from redis_replay.samplers import Fifo, Sampler
 
 BATCH = 256
 _POOL = 8  # different batches, in turn
 _PATIENCE_S = 60.0
+_HELD_S = 0.5  # that one side waits for the other: at the end of a round it has stopped
 _TYPICAL = {100: 100_000, 1024: 100_000, 28224: 10_000}
 _OTHER_BYTES = 256_000_000
 
@@ -68,11 +71,12 @@ def served(url: str | None) -> Iterator[str]:
 
 
 @contextmanager
-def uniform(url: str | None, size: int, reward: bool, capacity: int, sampler: Sampler | None = None) -> Iterator[Target]:
+def uniform(url: str | None, size: int, reward: bool, capacity: int, sampler: Sampler | None = None,
+            rate_limiter: RateLimiter | None = None) -> Iterator[Target]:  # fmt: skip
     """An empty buffer whose draws remove nothing; deleted at the end. `sampler`: another than Uniform."""
     with served(url) as where:
         target = Target(where, f"bench-{secrets.token_hex(4)}", size, reward)
-        with ReplayBuffer(where, target.name, capacity=capacity, sampler=sampler) as buffer:
+        with ReplayBuffer(where, target.name, capacity=capacity, sampler=sampler, rate_limiter=rate_limiter) as buffer:
             yield target
             buffer.delete()
 
@@ -104,6 +108,34 @@ def reader(target: Target) -> Step:
     """Draws a batch, evenly, and has it as arrays."""
     buffer = target.attach()
     return lambda: len(buffer.sample()["obs"])
+
+
+def held_writer(target: Target) -> Step:
+    """Writes a batch as soon as the rate limiter lets it. Nothing, where the reader has stopped."""
+    buffer, batches, turn = target.attach(), target.batches(), 0
+
+    def step() -> int:
+        nonlocal turn
+        turn += 1
+        try:
+            return len(buffer.extend(batches[turn % _POOL], timeout=_HELD_S))
+        except ReplayTimeoutError:
+            return 0
+
+    return step
+
+
+def held_reader(target: Target) -> Step:
+    """Draws a batch as soon as the rate limiter lets it. Nothing, where the writer has stopped."""
+    buffer = target.attach()
+
+    def step() -> int:
+        try:
+            return len(buffer.sample(wait=True, timeout=_HELD_S)["obs"])
+        except ReplayTimeoutError:
+            return 0
+
+    return step
 
 
 def prioritizer(target: Target) -> Step:

@@ -12,10 +12,12 @@ from redis_replay._bench import target as on
 from redis_replay._bench.frame import SPAWN, Measured, WorkerError, measure, quantiles
 from redis_replay._bench.target import BATCH, Target, full_size, reader, writer
 from redis_replay._crew import Crew
+from redis_replay.limiters import SampleToInsertRatio
 from redis_replay.samplers import Prioritized
 
 _GROWTH_SIZE = 100
 _PRIORITIZED = 1_000_000  # records
+_RATIO, _FIRST = 4.0, 1024  # samples for each insert; records before the first draw
 _DROPPED = 0.1  # of the waits, the first ones: connections, schema, caches
 
 
@@ -106,6 +108,23 @@ def prioritized(options: Options, size: int) -> Figures:
     return replace(figures, extra=figures.extra | {"stored_items": records, "bytes_per_item": each})
 
 
+def ratio(options: Options, size: int) -> Figures:
+    """A writer and a reader at once, whom a rate limiter holds to 4 samples for each insert; p50 and p99 are the reader's."""
+    limiter = SampleToInsertRatio(_RATIO, _FIRST, 16.0 * BATCH)
+    with on.uniform(options.url, size, options.reward, _capacity(options, size), rate_limiter=limiter) as target:
+        measured = measure([(on.held_writer, (target,)), (on.held_reader, (target,))], options.seconds, options.rounds)
+        with target.attach() as buffer:
+            counted = buffer.stats()
+    wrote, read = measured.best
+    extra = {
+        "rounds_items_per_s": measured.sums,
+        "insert_items_per_s": round(wrote.rate),
+        "sample_items_per_s": round(read.rate),
+        "samples_per_insert": round(counted["samples_returned"] / counted["write_count"], 3),
+    }
+    return Figures(measured.rate, *read.quantiles, extra)
+
+
 def memory(options: Options, size: int) -> Figures:
     """The server's bytes with a full buffer less those before, per record."""
     records = -(-_capacity(options, size) // BATCH) * BATCH
@@ -166,6 +185,6 @@ def growth(options: Options, _size: int) -> Figures:
 
 Workload = Callable[[Options, int], Figures]
 WORKLOADS: dict[str, Workload] = {
-    one.__name__: one for one in (insert, sample, both, prioritized, workers, memory, wake, growth)
+    one.__name__: one for one in (insert, sample, both, ratio, prioritized, workers, memory, wake, growth)
 }
-ONE_SIZE = ("prioritized", "wake", "growth")  # the first of --sizes only, or a size of its own
+ONE_SIZE = ("ratio", "prioritized", "wake", "growth")  # the first of --sizes only, or a size of its own
