@@ -66,8 +66,12 @@ def folder() -> Traversable:
     return inside if inside.is_dir() else Path(__file__).parent.parent / "lua"
 
 
-def expand(root: Traversable, file: str, done: set[str], at: str = "", above: tuple[str, ...] = ()) -> Iterator[Line]:
-    """Every line of `file` behind those of its includes, comments still there; of a piece that is `done`, none."""
+def expand(root: Traversable, file: str) -> Iterator[Line]:
+    """Every line of `file` behind those of its includes, comments still there, each piece once."""
+    return _expand(root, file, set())
+
+
+def _expand(root: Traversable, file: str, done: set[str], at: str = "", above: tuple[str, ...] = ()) -> Iterator[Line]:
     if file in above:
         raise ScriptSourceError(f"{at}: circle of includes: {' -> '.join((*above, file))}")
     if file in done:
@@ -87,11 +91,11 @@ def expand(root: Traversable, file: str, done: set[str], at: str = "", above: tu
             raise ScriptSourceError(f"{file}:{number}: {match[1]} is already included on line {seen[match[1]]}")
         else:
             seen[match[1]] = number
-            yield from expand(root, f"include/{match[1]}.lua", done, f"{file}:{number}", (*above, file))
+            yield from _expand(root, f"include/{match[1]}.lua", done, f"{file}:{number}", (*above, file))
 
 
 def _scoped(piece: str, shared: Container[str]) -> str:
-    """A piece in a block of its own, from which only the names come out that others use, too: Lua takes 200 locals at a time."""
+    """A piece in a block of its own, from which only names come out that others use, too: Lua takes 200 locals at a time."""
 
     def declare(match: re.Match[str]) -> str:
         names = match["function"] or match["names"]
@@ -108,7 +112,7 @@ def _scoped(piece: str, shared: Container[str]) -> str:
 def join(root: Traversable, verb: str) -> Script:
     """The verb's script as it is sent."""
     pieces: dict[str, str] = {}
-    for file, _, text in expand(root, f"{verb}.lua", set()):
+    for file, _, text in expand(root, f"{verb}.lua"):
         if text.strip() and not _COMMENT.match(text):
             pieces[file] = f"{pieces.get(file, '')}{text.rstrip()}\n"
     words = Counter(chain.from_iterable(set(_WORD.findall(piece)) for piece in pieces.values()))
