@@ -127,17 +127,19 @@ class AsyncReplayBuffer(h.Known):
     async def add(
         self, record: Any, *, priority: Any = None, timeout: float | None = None, cancel_event: Any = None
     ) -> int:  # fmt: skip
+        terms = h.terms(timeout, cancel_event)
         core = (await self._runtime()).core
-        terms = h.terms(core, 1, priority, timeout, cancel_event)
-        return int((await self._run("add", write.write, encode_record(record, core.schema), terms))[0])
+        given = h.priorities(core, priority, 1)
+        return int((await self._run("add", write.write, encode_record(record, core.schema), terms, given))[0])
 
     async def extend(
         self, batch: Any, *, priority: Any = None, timeout: float | None = None, cancel_event: Any = None
     ) -> NDArray[np.int64]:  # fmt: skip
+        terms = h.terms(timeout, cancel_event)
         core = (await self._runtime()).core
         rows = encode_batch(batch, core.schema)
-        terms = h.terms(core, len(rows), priority, timeout, cancel_event)
-        indices: NDArray[np.int64] = await self._run("extend", write.write, rows, terms)
+        given = h.priorities(core, priority, len(rows))
+        indices: NDArray[np.int64] = await self._run("extend", write.write, rows, terms, given)
         return indices
 
     async def update_priority(self, index: Any, priority: Any) -> Updated:

@@ -236,14 +236,13 @@ def room_now(n: object) -> _ops_wait.Wish:
     return _ops_wait.room_wish(number, number, wait=False)
 
 
-def terms(core: Core, n: int, priority: object, timeout: object, cancel_event: object) -> _ops_write.Terms:
-    """How `n` records are written.
+def terms(timeout: object, cancel_event: object) -> _ops_write.Terms:
+    """How long a write waits.
 
     Raises:
         ArgumentError, ArgumentTypeError: an argument is not allowed.
     """
-    limit, event = opt.seconds("timeout", timeout), opt.cancel(cancel_event)
-    return _ops_write.Terms(limit, event, priorities(core, priority, n))
+    return _ops_write.Terms(opt.seconds("timeout", timeout), opt.cancel(cancel_event))
 
 
 def pace(core: Core, limiter: object) -> scripts.Script:

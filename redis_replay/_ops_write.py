@@ -30,18 +30,18 @@ SMALL, SMALL_STEP = (
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How a write is done: for how long it may wait, in seconds, and what goes with its records. `priority`: a text for each,
-    one for all, or none.
-    """
+    """For how many seconds a write may wait, and what ends it before."""
 
     timeout: float = FOREVER
     cancel_event: Any = None
-    priority: Sequence[str] = ()
 
 
-def write(core: Core, lane: Lane, rows: Rows, terms: Terms = Terms()) -> Generator[Step, Any, NDArray[np.int64]]:
+def write(
+    core: Core, lane: Lane, rows: Rows, terms: Terms = Terms(), priority: Sequence[str] = ()
+) -> Generator[Step, Any, NDArray[np.int64]]:  # fmt: skip
     """Writes all of `rows`, cut into steps in order, within the timeout; without end a step waits for its room, and then has
-    CALL_SECONDS, and what its bytes need on a slow line. Gives their indices, int64 (n,).
+    CALL_SECONDS, and what its bytes need on a slow line. `priority`: a text for each, one for all, or none. Gives their
+    indices, int64 (n,).
 
     Raises:
         ArgumentError: a record is empty, or above the limit of one step or of the server.
@@ -54,7 +54,7 @@ def write(core: Core, lane: Lane, rows: Rows, terms: Terms = Terms()) -> Generat
     done, deadline = 0, core.clock() + terms.timeout
     for low, high in _cut(rows):
         try:
-            first, last = yield from _write_step(core, lane, rows, low, high, deadline, terms)
+            first, last = yield from _write_step(core, lane, rows, low, high, deadline, terms, priority)
         except ReplayError as error:
             error.done = done
             raise
@@ -86,7 +86,14 @@ def _cut(rows: Rows) -> Iterator[tuple[int, int]]:
 
 
 def _write_step(
-    core: Core, lane: Lane, rows: Rows, low: int, high: int, deadline: float, terms: Terms
+    core: Core,
+    lane: Lane,
+    rows: Rows,
+    low: int,
+    high: int,
+    deadline: float,
+    terms: Terms,
+    priority: Sequence[str],
 ) -> Generator[Step, Any, tuple[int, int]]:
     """One step, all of it or nothing. Sends the schema's text only where none is stored yet. Where the rate limiter is against
     it, it waits for its turn, without its bytes.
@@ -98,7 +105,7 @@ def _write_step(
         if terms.cancel_event is not None and terms.cancel_event.is_set():
             yield from reach(core, lane, room, deadline)  # which says so
         until = deadline if deadline < FOREVER else core.clock() + CALL_SECONDS + min(rows.nbytes, STEP_BYTES) / SLOWEST
-        about = _about(rows, low, high, text, terms.priority, has_turn)
+        about = _about(rows, low, high, text, priority, has_turn)
         reply = yield from send(core, lane, rows, low, high, about, until)
         if reply.word == "OK":
             core.schema, core.record_bytes = core.schema or rows.schema, max(core.record_bytes, rows.largest)

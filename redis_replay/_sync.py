@@ -115,9 +115,10 @@ class ReplayBuffer(Shell):
             so long. ReplayCancelledError, BufferShutDownError, LimitError, OutOfMemoryError, BufferGoneError,
             ConnectionLostError; OutcomeUnknownError: no reply came.
         """
+        terms = h.terms(timeout, cancel_event)
         core = self._runtime().core
-        terms = h.terms(core, 1, priority, timeout, cancel_event)
-        return int(self._run("add", write.write, encode_record(record, core.schema), terms)[0])
+        given = h.priorities(core, priority, 1)
+        return int(self._run("add", write.write, encode_record(record, core.schema), terms, given)[0])
 
     def extend(
         self, batch: Any, *, priority: Any = None, timeout: float | None = None, cancel_event: Any = None
@@ -135,10 +136,11 @@ class ReplayBuffer(Shell):
             as `add`; `done` of the error says how many records were written in steps before. ArgumentError: more records in
             one step than the rate limiter ever lets through at once.
         """
+        terms = h.terms(timeout, cancel_event)
         core = self._runtime().core
         rows = encode_batch(batch, core.schema)
-        terms = h.terms(core, len(rows), priority, timeout, cancel_event)
-        indices: NDArray[np.int64] = self._run("extend", write.write, rows, terms)
+        given = h.priorities(core, priority, len(rows))
+        indices: NDArray[np.int64] = self._run("extend", write.write, rows, terms, given)
         return indices
 
     def update_priority(self, index: Any, priority: Any) -> Updated:
