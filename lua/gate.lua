@@ -11,6 +11,7 @@
 -- ARGV[9]  total_bytes   int    bytes of all records
 -- ARGV[10] n             int    records that follow, 1 to 20,000
 -- ARGV[11] priority      text   of each record, or one for all, with spaces between; or empty: the default
+-- ARGV[12] seed          text   six seeds of 32 bits with spaces between, where the remover is random, or empty
 -- Returns  each after the word what became of open_number: applied, never or -
 --   OPEN first last                   the way is open, for these indices (step open)
 --   OK first last                     they are in (step close; or a repeated number: they were in before)
@@ -63,7 +64,7 @@ local function close_gate()
     return reply('gate', '-', damage(oldest and oldest[1] or 'none'), time)
   end
   leave_gap(first - 1)
-  written(n, total_bytes, time, ARGV[11])
+  written(n, total_bytes, time, ARGV[11], ARGV[12])
   return reply('gate', '-', {'OK', int(first), int(first + n - 1)}, time)
 end
 

@@ -40,6 +40,7 @@ class AsyncReplayBuffer(h.Known):
         capacity: object = opt.UNSET,
         batch_size: int | None = None,
         sampler: object = opt.UNSET,
+        remover: object = opt.UNSET,
         consume_after_n_samples: object = opt.UNSET,
         lease: object = opt.UNSET,
         seed: int | None = None,
@@ -47,7 +48,8 @@ class AsyncReplayBuffer(h.Known):
         fresh: bool = False,
     ) -> None:
         options = {
-            "capacity": capacity, "sampler": sampler, "consume_after_n_samples": consume_after_n_samples, "lease": lease,
+            "capacity": capacity, "sampler": sampler, "remover": remover, "lease": lease,
+            "consume_after_n_samples": consume_after_n_samples,
         }  # fmt: skip
         mode = h.mode(options, fresh)
         self._prepare(url, name, options, batch_size, poll_interval, seed)

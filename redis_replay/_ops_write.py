@@ -80,9 +80,9 @@ def _write_step(
 ) -> Generator[Step, Any, tuple[int, int]]:
     """One step, all of it or nothing. Sends the schema's text only where none is stored yet."""
     send = _add if rows.largest <= SMALL and (high - low) * rows.largest <= SMALL_STEP else _gate
-    text = ""
+    text, seed = "", " ".join(map(str, core.seeds())) if core.remover.random else ""
     while True:
-        about = _about(rows, low, high, text, priority)
+        about = _about(rows, low, high, text, priority, seed)
         reply = yield from send(core, lane, rows, low, high, about, until)
         if reply.word == "OK":
             core.schema, core.record_bytes = core.schema or rows.schema, max(core.record_bytes, rows.largest)
@@ -111,14 +111,16 @@ class _About(TypedDict):
     total_bytes: int
     n: int
     priority: str
+    seed: str
 
 
-def _about(rows: Rows, low: int, high: int, text: str, priority: Sequence[str]) -> _About:
+def _about(rows: Rows, low: int, high: int, text: str, priority: Sequence[str], seed: str) -> _About:
     total = rows.nbytes if high - low == len(rows) else sum(rows.sizes[low:high])
     given = " ".join(priority if len(priority) < len(rows) else priority[low:high])
     return _About(
-        schema_hash=rows.schema.hash, schema=text, record_bytes=rows.largest, total_bytes=total, n=high - low, priority=given
-    )
+        schema_hash=rows.schema.hash, schema=text, record_bytes=rows.largest, total_bytes=total, n=high - low, priority=given,
+        seed=seed,
+    )  # fmt: skip
 
 
 def _add(core: Core, lane: Lane, rows: Rows, low: int, high: int, about: _About, until: float) -> Generator[Step, Any, Reply]:

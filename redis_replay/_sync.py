@@ -31,9 +31,10 @@ class ReplayBuffer(h.Known):
         url: a URL (redis://, rediss://, unix://, or embedded:// for a private server), a redis.Redis (fakeredis
             included), or an EmbeddedServer.
         name: 1 to 200 characters of A-Z a-z 0-9 _ . - / : @ + =.
-        capacity: records that the buffer holds at most; the oldest are evicted. Left out, the buffer must exist.
+        capacity: records that the buffer holds at most. Left out, the buffer must exist.
         batch_size: default of `sample` and `wait_until_sampleable`.
         sampler: one of redis_replay.samplers; None is Uniform().
+        remover: another one, which says what is evicted when the buffer is full; None is Fifo(), the oldest first.
         consume_after_n_samples: a record leaves the buffer when it has been handed out so often; None is never.
         lease: seconds for which a batch is lent: its uses count when it is acknowledged, by `ack`, by the same thread's next
             `sample` or by `close`; else it comes back. 0.05 to 86,400, with consume_after_n_samples; None: uses count at once.
@@ -58,6 +59,7 @@ class ReplayBuffer(h.Known):
         capacity: object = opt.UNSET,
         batch_size: int | None = None,
         sampler: object = opt.UNSET,
+        remover: object = opt.UNSET,
         consume_after_n_samples: object = opt.UNSET,
         lease: object = opt.UNSET,
         seed: int | None = None,
@@ -65,7 +67,8 @@ class ReplayBuffer(h.Known):
         fresh: bool = False,
     ) -> None:
         options = {
-            "capacity": capacity, "sampler": sampler, "consume_after_n_samples": consume_after_n_samples, "lease": lease,
+            "capacity": capacity, "sampler": sampler, "remover": remover, "lease": lease,
+            "consume_after_n_samples": consume_after_n_samples,
         }  # fmt: skip
         mode = h.mode(options, fresh)
         self._prepare(url, name, options, batch_size, poll_interval, seed)
@@ -139,7 +142,7 @@ class ReplayBuffer(h.Known):
         """Writes one record (a dict of arrays, tensors, scalars, text, bytes or dicts; or a TensorDict). Gives its index.
 
         Args:
-            priority: a number >= 0, where the sampler goes by priority; None: its default for new records.
+            priority: a number >= 0, where the sampler or the remover goes by priority; None: its default for new records.
             timeout: seconds for the call, outages included; None and inf: 5 s.
 
         Raises:

@@ -167,7 +167,7 @@ def about(rows):
     """What a write says about its records."""
     sizes = [len(payload) for payload in rows.payloads()]
     described = {"record_bytes": max(sizes), "total_bytes": sum(sizes)}
-    return described | {"schema_hash": rows.schema.hash, "schema": rows.schema.text, "priority": ""}
+    return described | {"schema_hash": rows.schema.hash, "schema": rows.schema.text, "priority": "", "seed": ""}
 
 
 def _as_text(reply):
