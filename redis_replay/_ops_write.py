@@ -17,7 +17,7 @@ from redis_replay._schema import MAX_STEP, check
 from redis_replay._steps import Pipe, Step
 from redis_replay._types import Reply, Updated
 from redis_replay.exceptions import ArgumentError, BufferDamagedError, ReplayError
-from redis_replay.samplers import MAX_ENDS
+from redis_replay.samplers import MAX_CHOSEN, MAX_ENDS, Fifo
 
 STEP_BYTES = MAX_STEP
 SMALL, SMALL_STEP = (
@@ -41,7 +41,7 @@ def write(
     _check_size(core, rows.largest)
     out: list[NDArray[np.int64]] = []
     done, deadline = 0, core.clock() + timeout
-    for low, high in _cut(rows):
+    for low, high in _cut(rows, MAX_ENDS if core.remover == Fifo() else MAX_CHOSEN):
         until = deadline if timeout < FOREVER else core.clock() + CALL_SECONDS + min(rows.nbytes, STEP_BYTES) / SLOWEST
         try:
             first, last = yield from _write_step(core, lane, rows, low, high, until, priority)
@@ -62,13 +62,13 @@ def _check_size(core: Core, size: int) -> None:
         raise ArgumentError(name="record", allowed=limit, found=size)
 
 
-def _cut(rows: Rows) -> Iterator[tuple[int, int]]:
-    if rows.nbytes <= STEP_BYTES and len(rows) <= MAX_ENDS:
+def _cut(rows: Rows, most: int) -> Iterator[tuple[int, int]]:
+    if rows.nbytes <= STEP_BYTES and len(rows) <= most:
         yield 0, len(rows)
         return
     low, size = 0, 0
     for i, more in enumerate(rows.sizes):
-        if i - low == MAX_ENDS or size + more > STEP_BYTES:
+        if i - low == most or size + more > STEP_BYTES:
             yield low, i
             low, size = i, 0
         size += more

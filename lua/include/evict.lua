@@ -29,6 +29,7 @@ end
 -- Whom the remover chooses; and where it knows too few, since hidden ones have no weight, the oldest of the others. What
 -- somebody wrote by hand among the priorities is not chosen.
 local function chosen(n)
+  if not weight.is_used() then return select_by(settings.remover, n, true) end
   local out, seen = {}, {}
   local function take(indices)
     for _, index in ipairs(indices) do

@@ -14,26 +14,34 @@ local function is_prioritized(selector)
   return selector:sub(1, 12) == 'Prioritized('
 end
 
+-- What follows from the settings. Asked for each record, so it is worked out once.
+local known
+
+local function facts()
+  if known then return known end
+  local sampler, remover = settings.sampler, settings.remover
+  local by_weight, heap = is_prioritized(sampler), HEAPS[sampler] or HEAPS[remover] or false
+  known = {hides = by_weight, in_bins = by_weight or is_prioritized(remover)}
+  known.is_used = known.in_bins or heap
+  known.is_ranked = heap or sampler:find('within_buffer=True', 1, true) or sampler:find("normalize='buffer'", 1, true)
+  return known
+end
+
 -- Whether priority 0 hides a record: where draws go by weight.
 function weight.hides()
-  return is_prioritized(settings.sampler)
+  return facts().hides
 end
 
 function weight.in_bins()
-  return is_prioritized(settings.sampler) or is_prioritized(settings.remover)
-end
-
-function weight.has_heap()
-  return HEAPS[settings.sampler] or HEAPS[settings.remover] or false
+  return facts().in_bins
 end
 
 function weight.is_ranked()
-  return weight.has_heap() or settings.sampler:find('within_buffer=True', 1, true)
-    or settings.sampler:find("normalize='buffer'", 1, true)
+  return facts().is_ranked
 end
 
 function weight.is_used()
-  return weight.in_bins() or weight.has_heap()
+  return facts().is_used
 end
 
 local function option(selector, name)
