@@ -9,8 +9,9 @@
 -- ARGV[7]  record_bytes  int    bytes of the largest record
 -- ARGV[8]  total_bytes   int    bytes of all records
 -- ARGV[9]  priority      text   of each record, or one for all, with spaces between; or empty: the default
--- ARGV[10] keep_place    0|1    its wait has its turn
--- ARGV[11..]  payload    bytes  one for each record, 1 to 20,000
+-- ARGV[10] seed          text   six seeds of 32 bits with spaces between, where the remover is random, or empty
+-- ARGV[11] keep_place    0|1    its wait has its turn
+-- ARGV[12..]  payload    bytes  one for each record, 1 to 20,000
 -- Returns  each after the word what became of open_number: applied, never or -
 --   OK first last                     indices of the first and the last record
 --   SHUT                              the buffer is draining or shut
@@ -25,16 +26,16 @@
 -- Publishes  wake, standby to waiters
 -- @include write
 local schema_hash, schema, record_bytes, total_bytes = ARGV[5], ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])
-local n = #ARGV - 10
+local n = #ARGV - 11
 
-local again, became, time = accept(true, ARGV[10] == '1')
+local again, became, time = accept(true, ARGV[11] == '1')
 if again then return again end
 local why = refusal(n, schema_hash, schema, total_bytes, time)
 if why then return reply('add', became, why, time) end
 
-local id = redis.pcall('XADD', records, '0-*', 'd', ARGV[11])
+local id = redis.pcall('XADD', records, '0-*', 'd', ARGV[12])
 if type(id) ~= 'string' and not string.find(id.err, ' ID', 1, true) then -- refused for another reason: this raises it
-  redis.call('XADD', records, '0-*', 'd', ARGV[11])
+  redis.call('XADD', records, '0-*', 'd', ARGV[12])
 end
 local first = type(id) == 'string' and follows(id, n)
 if not first then -- somebody moved the stream's last id by hand
@@ -43,6 +44,6 @@ if not first then -- somebody moved the stream's last id by hand
 end
 leave_gap(first - 1)
 describe(schema_hash, schema, record_bytes)
-for i = 12, #ARGV do redis.call('XADD', records, '0-*', 'd', ARGV[i]) end
-written(n, total_bytes, time, ARGV[9])
+for i = 13, #ARGV do redis.call('XADD', records, '0-*', 'd', ARGV[i]) end
+written(n, total_bytes, time, ARGV[9], ARGV[10])
 return reply('add', became, {'OK', int(first), int(first + n - 1)}, time)

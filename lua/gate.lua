@@ -11,7 +11,8 @@
 -- ARGV[9]  total_bytes   int    bytes of all records
 -- ARGV[10] n             int    records that follow, 1 to 20,000
 -- ARGV[11] priority      text   of each record, or one for all, with spaces between; or empty: the default
--- ARGV[12] keep_place    0|1    its wait has its turn
+-- ARGV[12] seed          text   six seeds of 32 bits with spaces between, where the remover is random, or empty
+-- ARGV[13] keep_place    0|1    its wait has its turn
 -- Returns  each after the word what became of open_number: applied, never or -
 --   OPEN first last                   the way is open, for these indices (step open)
 --   OK first last                     they are in (step close; or a repeated number: they were in before)
@@ -32,7 +33,7 @@ local record_bytes, total_bytes, n = tonumber(ARGV[8]), tonumber(ARGV[9]), tonum
 
 -- The answer is kept when the way opens: nothing between here and the close can fail, and a repeated number must not open it.
 local function open_gate()
-  local again, became, time = accept(true, ARGV[12] == '1')
+  local again, became, time = accept(true, ARGV[13] == '1')
   if again then return again end
   local why = refusal(n, schema_hash, schema, total_bytes, time)
   if why then return reply('gate', became, why, time) end
@@ -65,7 +66,7 @@ local function close_gate()
     return reply('gate', '-', damage(oldest and oldest[1] or 'none'), time)
   end
   leave_gap(first - 1)
-  written(n, total_bytes, time, ARGV[11])
+  written(n, total_bytes, time, ARGV[11], ARGV[12])
   return reply('gate', '-', {'OK', int(first), int(first + n - 1)}, time)
 end
 

@@ -42,6 +42,7 @@ class AsyncReplayBuffer(h.Known):
         capacity: object = opt.UNSET,
         batch_size: int | None = None,
         sampler: object = opt.UNSET,
+        remover: object = opt.UNSET,
         rate_limiter: object = opt.UNSET,
         consume_after_n_samples: object = opt.UNSET,
         lease: object = opt.UNSET,
@@ -50,7 +51,7 @@ class AsyncReplayBuffer(h.Known):
         fresh: bool = False,
     ) -> None:
         options = {
-            "capacity": capacity, "sampler": sampler, "rate_limiter": rate_limiter,
+            "capacity": capacity, "sampler": sampler, "remover": remover, "rate_limiter": rate_limiter,
             "consume_after_n_samples": consume_after_n_samples, "lease": lease,
         }  # fmt: skip
         mode = h.mode(options, fresh)

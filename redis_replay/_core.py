@@ -19,7 +19,7 @@ from redis_replay._leases import Leases
 from redis_replay._schema import Schema
 from redis_replay._types import Outcome
 from redis_replay.exceptions import NoPermissionError
-from redis_replay.samplers import Sampler, Uniform
+from redis_replay.samplers import Fifo, Sampler, Uniform
 
 HOST = re.sub(r"[^A-Za-z0-9.]", "_", platform.node())[:40] or "host"
 log = logging.getLogger("redis_replay")
@@ -122,6 +122,7 @@ class Core:
         self.epoch = ""
         self.capacity = 0
         self.sampler: Sampler = Uniform()
+        self.remover: Sampler = Fifo()
         self.beta = 0.0  # of the sampler at first, then as the caller sets it
         self.consume: int | None = None
         self.lease: float | None = None  # seconds
@@ -138,7 +139,7 @@ class Core:
         """
         self.epoch = config.get("epoch", "")
         self.capacity = stored.number(self.keys, "config", "capacity", config.get("capacity"))
-        self.sampler = stored.sampler(self.keys, config)
+        self.sampler, self.remover = (stored.selector(self.keys, config, which) for which in ("sampler", "remover"))
         self.beta = getattr(self.sampler, "beta", 0.0)
         self.consume = stored.uses(self.keys, config)
         self.lease = stored.lease(self.keys, config)
@@ -148,7 +149,10 @@ class Core:
 
     def identity(self) -> dict[str, Any]:
         """What another handle on the same buffer starts from. Holds no data."""
-        names = ("epoch", "capacity", "sampler", "beta", "consume", "lease", "schema", "record_bytes", "bulk_limit", "lacks")
+        names = (
+            "epoch", "capacity", "sampler", "remover", "beta", "consume", "lease", "schema", "record_bytes", "bulk_limit",
+            "lacks",
+        )  # fmt: skip
         return {name: getattr(self, name) for name in names}
 
     def identify(self, identity: dict[str, Any]) -> None:
@@ -165,6 +169,11 @@ class Core:
         """Six seeds for a draw, as the script wants them."""
         bits = self.random.getrandbits(192)
         return [1 + (bits >> 32 * i) % 2**32 % ((M1 if i < 3 else M2) - 1) for i in range(6)]
+
+    @property
+    def weighs(self) -> bool:
+        """Whether records have priorities."""
+        return self.sampler.weighs or self.remover.bins or self.remover.heap
 
     def gave(self, index: int) -> None:
         """The server has given this index: to a record that was written here, or drawn."""

@@ -348,12 +348,14 @@ def priorities(core: Core, value: object, n: int, *, optional: bool = True) -> l
     """The priorities of `n` records as text: one for all, one for each, or, where that is `optional`, none for None.
 
     Raises:
-        ArgumentError: the buffer's sampler has no priorities; there are neither one nor n; one is not a finite number >= 0.
+        ArgumentError: neither the buffer's sampler nor its remover has priorities; there are neither one nor n; one is not a
+            finite number >= 0.
     """
     if value is None and optional:
         return []
-    if not core.sampler.weighs:
-        raise ArgumentError(name="priority", allowed=f"left out where the sampler is {core.sampler!r}", found=value)
+    if not core.weighs:
+        allowed = f"left out where the sampler is {core.sampler!r} and the remover {core.remover!r}"
+        raise ArgumentError(name="priority", allowed=allowed, found=value)
     flat = _floats(value)
     if len(flat) not in (1, n):
         raise ArgumentError(

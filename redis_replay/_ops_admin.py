@@ -27,8 +27,9 @@ from redis_replay.exceptions import (
     ServerRefusedError,
     ServerTooOldError,
 )
+from redis_replay.samplers import Fifo
 
-FORMAT = "3"  # of what is stored; one higher whenever a key, an answer or a payload changes its meaning
+FORMAT = "4"  # of what is stored; one higher whenever a key, an answer or a payload changes its meaning
 OPEN_SECONDS = 1.5
 NEED = "Redis 7.0 or Valkey 7.2"
 
@@ -198,19 +199,19 @@ def _judge(core: Core, facts: dict[str, str]) -> Generator[Finding, None, None]:
         ("I3", core.keys.key("requests"), "entries", n["lanes"], n["requests"]),
         ("I4", records, "the last id", n["last"], last_id),
     ]  # fmt: skip
-    if facts.get("consume_after_n_samples") != "None":
+    if facts.get("consume_after_n_samples") != "None" or core.remover != Fifo():
         rules.append(("I3", core.keys.key("order"), "entries", present, n["order"]))
     else:
         skipped = stored.skipped(core.keys, facts["skipped"], n["first"], n["last"])
         span = n["last"] - n["first"] + 1 - n["holes"] - skipped
         rules.append(("I3", core.keys.key("holes"), "live and hidden in first..last", present, span))
-    if core.sampler.weighs:
+    if core.weighs:
         rules.append(("I3", core.keys.key("priorities"), "entries", size, n["priorities"]))
-    if core.sampler.bins:
+    if core.sampler.bins or core.remover.bins:
         rules.append(("I3", core.keys.key("places"), "entries", n["sampleable_size"], n["places"]))
         rules.append(("I3", core.keys.key("buckets"), "records", n["sampleable_size"], n["weighed"]))
-    if core.sampler.ranks:
-        rules.append(("I3", core.keys.key("ranked"), "entries", n["sampleable_size"], n["ranked"]))
+    if core.sampler.ranks or core.remover.heap:
+        rules.append(("I3", core.keys.key("ranked"), "entries", present, n["ranked"]))
     for invariant, key, what, expected, found in rules:
         if expected != found:
             yield Finding(invariant, key, f"{what}: {expected}", str(found))

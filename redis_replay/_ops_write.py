@@ -19,7 +19,7 @@ from redis_replay._schema import MAX_STEP, check
 from redis_replay._steps import Pipe, Step
 from redis_replay._types import Reply, Updated
 from redis_replay.exceptions import ArgumentError, BufferDamagedError, ReplayError
-from redis_replay.samplers import MAX_ENDS
+from redis_replay.samplers import MAX_CHOSEN, MAX_ENDS, Fifo
 
 STEP_BYTES = MAX_STEP
 SMALL, SMALL_STEP = (
@@ -52,7 +52,7 @@ def write(
     _check_size(core, rows.largest)
     out: list[NDArray[np.int64]] = []
     done, deadline = 0, core.clock() + terms.timeout
-    for low, high in _cut(rows):
+    for low, high in _cut(rows, MAX_ENDS if core.remover == Fifo() else MAX_CHOSEN):
         try:
             first, last = yield from _write_step(core, lane, rows, low, high, deadline, terms, priority)
         except ReplayError as error:
@@ -72,13 +72,13 @@ def _check_size(core: Core, size: int) -> None:
         raise ArgumentError(name="record", allowed=limit, found=size)
 
 
-def _cut(rows: Rows) -> Iterator[tuple[int, int]]:
-    if rows.nbytes <= STEP_BYTES and len(rows) <= MAX_ENDS:
+def _cut(rows: Rows, most: int) -> Iterator[tuple[int, int]]:
+    if rows.nbytes <= STEP_BYTES and len(rows) <= most:
         yield 0, len(rows)
         return
     low, size = 0, 0
     for i, more in enumerate(rows.sizes):
-        if i - low == MAX_ENDS or size + more > STEP_BYTES:
+        if i - low == most or size + more > STEP_BYTES:
             yield low, i
             low, size = i, 0
         size += more
@@ -100,12 +100,12 @@ def _write_step(
     """
     send = _add if rows.largest <= SMALL and (high - low) * rows.largest <= SMALL_STEP else _gate
     room = room_wish(high - low, high - low, rows.nbytes, wait=True, timeout=terms.timeout, cancel_event=terms.cancel_event)
-    text, has_turn = "", False
+    text, seed, has_turn = "", " ".join(map(str, core.seeds())) if core.remover.random else "", False
     while True:
         if terms.cancel_event is not None and terms.cancel_event.is_set():
             yield from reach(core, lane, room, deadline)  # which says so
         until = deadline if deadline < FOREVER else core.clock() + CALL_SECONDS + min(rows.nbytes, STEP_BYTES) / SLOWEST
-        about = _about(rows, low, high, text, priority, has_turn)
+        about = _about(rows, low, high, text, priority, seed, has_turn)
         reply = yield from send(core, lane, rows, low, high, about, until)
         if reply.word == "OK":
             core.schema, core.record_bytes = core.schema or rows.schema, max(core.record_bytes, rows.largest)
@@ -137,15 +137,16 @@ class _About(TypedDict):
     total_bytes: int
     n: int
     priority: str
+    seed: str
     keep_place: bool
 
 
-def _about(rows: Rows, low: int, high: int, text: str, priority: Sequence[str], has_turn: bool) -> _About:
+def _about(rows: Rows, low: int, high: int, text: str, priority: Sequence[str], seed: str, has_turn: bool) -> _About:
     total = rows.nbytes if high - low == len(rows) else sum(rows.sizes[low:high])
     given = " ".join(priority if len(priority) < len(rows) else priority[low:high])
     return _About(
         schema_hash=rows.schema.hash, schema=text, record_bytes=rows.largest, total_bytes=total, n=high - low, priority=given,
-        keep_place=has_turn,
+        seed=seed, keep_place=has_turn,
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from redis_replay.exceptions import ArgumentError, ArgumentTypeError
 from redis_replay.limiters import RateLimiter
-from redis_replay.samplers import Sampler, Uniform
+from redis_replay.samplers import Fifo, Prioritized, Sampler, Uniform
 
 MAX_CAPACITY = 4_000_000_000  # a draw is one 32-bit random number
 FOREVER = math.inf
@@ -102,11 +102,28 @@ def cancel(event: object) -> Any:
 
 
 def _sampler(value: object) -> str:
+    return repr(_selector("sampler", value))
+
+
+def _remover(value: object) -> str:
+    return repr(_selector("remover", value))
+
+
+def _selector(name: str, value: object) -> Sampler:
     if value is None:
-        value = Uniform()
+        return Uniform() if name == "sampler" else Fifo()
     if not isinstance(value, Sampler):
-        raise ArgumentTypeError(name="sampler", allowed="a sampler of redis_replay.samplers, or None", found=value)
-    return repr(value)
+        raise ArgumentTypeError(name=name, allowed="a sampler of redis_replay.samplers, or None", found=value)
+    return value
+
+
+def _check_pair(sampler: object, remover: object) -> None:
+    """There is one set of weights."""
+    if not isinstance(sampler, Prioritized) or not isinstance(remover, Prioritized):
+        return
+    if (sampler.alpha, sampler.eps) != (remover.alpha, remover.eps):
+        allowed = f"of the same alpha and eps as the sampler, which is {sampler!r}"
+        raise ArgumentError(name="remover", allowed=allowed, found=remover)
 
 
 def rate_limiter(value: object) -> RateLimiter | None:
@@ -155,17 +172,20 @@ def _lease(value: object) -> str:
 
 
 STORED = {
-    "capacity": _capacity,
-    "sampler": _sampler,
-    "rate_limiter": _rate_limiter,
-    "consume_after_n_samples": _uses,
-    "lease": _lease,
-}
-DEFAULTS: dict[str, object] = {"sampler": None, "rate_limiter": None, "consume_after_n_samples": None, "lease": None}
+    "capacity": _capacity, "sampler": _sampler, "remover": _remover, "rate_limiter": _rate_limiter,
+    "consume_after_n_samples": _uses, "lease": _lease,
+}  # fmt: skip
+DEFAULTS: dict[str, object] = {
+    "sampler": None, "remover": None, "rate_limiter": None, "consume_after_n_samples": None, "lease": None,
+}  # fmt: skip
 
 
 def stored(options: dict[str, object]) -> dict[str, tuple[str, bool]]:
-    """Each setting as (text to store, whether the caller named it). `capacity` is absent where it was left out."""
+    """Each setting as (text to store, whether the caller named it). `capacity` is absent where it was left out.
+
+    Raises:
+        ArgumentError, ArgumentTypeError: one is not allowed, or not with another.
+    """
     out = {}
     for name, as_text in STORED.items():
         value = options.get(name, UNSET)
@@ -173,6 +193,7 @@ def stored(options: dict[str, object]) -> dict[str, tuple[str, bool]]:
             out[name] = (as_text(value), True)
         elif name in DEFAULTS:
             out[name] = (as_text(DEFAULTS[name]), False)
+    _check_pair(options.get("sampler"), options.get("remover"))
     limiter = options.get("rate_limiter", UNSET)
     out["law"] = (law(limiter) if isinstance(limiter, RateLimiter) else "", False)  # follows from it: never compared
     if isinstance(limiter, RateLimiter) and "capacity" in out:

@@ -46,7 +46,7 @@ def setting(name: str, text: str) -> object:
     try:
         if text == "None":
             return None
-        kinds = {"sampler": parse, "rate_limiter": limiters.parse}
+        kinds = {"sampler": parse, "remover": parse, "rate_limiter": limiters.parse}
         return kinds[name](text[:MAX_SAMPLER]) if name in kinds else float(text) if name == "lease" else int(text)
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         return text
@@ -79,19 +79,19 @@ def lease(keys: Keys, config: Mapping[str, str]) -> float | None:
         raise damaged(keys, "config", "lease", text, "a number of seconds, or None") from None
 
 
-def sampler(keys: Keys, config: Mapping[str, str]) -> Sampler:
-    """The sampler.
+def selector(keys: Keys, config: Mapping[str, str], which: str) -> Sampler:
+    """The sampler or the remover, as `which` says.
 
     Raises:
         BufferDamagedError: this version has none that is stored by this text.
     """
-    text = config.get("sampler", "")
+    text = config.get(which, "")
     try:
         found = parse(text) if len(text) <= MAX_SAMPLER else None
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         found = None
     if found is None or repr(found) != text:
-        raise damaged(keys, "config", "sampler", text, "a sampler of this version")
+        raise damaged(keys, "config", which, text, "a sampler of this version")
     return found
 
 

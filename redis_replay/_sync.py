@@ -33,9 +33,10 @@ class ReplayBuffer(Shell):
         url: a URL (redis://, rediss://, unix://, or embedded:// for a private server), a redis.Redis (fakeredis
             included), or an EmbeddedServer.
         name: 1 to 200 characters of A-Z a-z 0-9 _ . - / : @ + =.
-        capacity: records that the buffer holds at most; the oldest are evicted. Left out, the buffer must exist.
+        capacity: records that the buffer holds at most. Left out, the buffer must exist.
         batch_size: default of `sample` and `wait_until_sampleable`.
         sampler: one of redis_replay.samplers; None is Uniform().
+        remover: another one, which says what is evicted when the buffer is full; None is Fifo(), the oldest first.
         rate_limiter: one of redis_replay.limiters: how far writes may run ahead of draws, and draws of writes; None: no limit.
         consume_after_n_samples: a record leaves the buffer when it has been handed out so often; None is never.
         lease: seconds for which a batch is lent: its uses count when it is acknowledged, by `ack`, by the same thread's next
@@ -61,6 +62,7 @@ class ReplayBuffer(Shell):
         capacity: object = opt.UNSET,
         batch_size: int | None = None,
         sampler: object = opt.UNSET,
+        remover: object = opt.UNSET,
         rate_limiter: object = opt.UNSET,
         consume_after_n_samples: object = opt.UNSET,
         lease: object = opt.UNSET,
@@ -69,7 +71,7 @@ class ReplayBuffer(Shell):
         fresh: bool = False,
     ) -> None:
         options = {
-            "capacity": capacity, "sampler": sampler, "rate_limiter": rate_limiter,
+            "capacity": capacity, "sampler": sampler, "remover": remover, "rate_limiter": rate_limiter,
             "consume_after_n_samples": consume_after_n_samples, "lease": lease,
         }  # fmt: skip
         mode = h.mode(options, fresh)
@@ -105,7 +107,7 @@ class ReplayBuffer(Shell):
         """Writes one record (a dict of arrays, tensors, scalars, text, bytes or dicts; or a TensorDict). Gives its index.
 
         Args:
-            priority: a number >= 0, where the sampler goes by priority; None: its default for new records.
+            priority: a number >= 0, where the sampler or the remover goes by priority; None: its default for new records.
             timeout: seconds for the call, outages and the wait for room included; None and inf: without end while the rate
                 limiter is against it, and 5 s else. 0 asks once.
             cancel_event: anything with is_set(), looked at every 0.1 s of a wait; set, it ends the wait.
@@ -125,8 +127,9 @@ class ReplayBuffer(Shell):
     ) -> NDArray[np.int64]:  # fmt: skip
         """Writes a batch: leaves with a leading batch dimension, or a list of records. Gives their indices, int64 (n,).
 
-        All of it is written or none, up to 20,000 records and 64 MiB; a longer one goes in steps, in order. A batch larger
-        than the capacity keeps its tail; the rest counts as written and evicted.
+        All of it is written or none, up to 20,000 records (5,000 where the remover is not Fifo) and 64 MiB; a longer one goes
+        in steps, in order. Room is made first, so no step evicts its own records, but of one larger than the capacity only
+        the tail stays; the rest counts as written and evicted.
 
         Args:
             priority: a number for all records, or one for each, as `add`.

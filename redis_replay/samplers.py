@@ -1,4 +1,6 @@
-"""Samplers: which records a draw takes. Each is a small value that is stored with the buffer as text."""
+"""Samplers: which records a draw takes, or, as a remover, which go when the buffer is full. Each is a small value that is
+stored with the buffer as text.
+"""
 
 import ast
 import math
@@ -16,6 +18,7 @@ Floats = NDArray[np.float64]
 
 MAX_RANDOM = 8_192  # random draws of one script
 MAX_ENDS = 20_000  # records of one step, and draws from an end
+MAX_CHOSEN = 5_000  # records of one step where a remover chooses who goes
 
 
 class Whole(NamedTuple):
@@ -34,16 +37,20 @@ class Sampler:
 
     Attributes:
         max_batch: records that one draw may take.
+        random: whether it needs random numbers.
         bins: whether draws are in proportion to priorities.
+        heap: whether draws are from an end of the order of priorities.
     """
 
     max_batch: ClassVar[int] = MAX_ENDS
+    random: ClassVar[bool] = False
     bins: ClassVar[bool] = False
+    heap: ClassVar[bool] = False
 
     @property
     def ranks(self) -> bool:
         """Whether the least or the largest priority is asked for."""
-        return False
+        return self.heap
 
     @property
     def weighs(self) -> bool:
@@ -66,6 +73,7 @@ class Uniform(Sampler):
     """
 
     max_batch: ClassVar[int] = MAX_RANDOM
+    random: ClassVar[bool] = True
 
     replacement: bool = True
 
@@ -98,6 +106,7 @@ class Prioritized(Sampler):
     """
 
     max_batch: ClassVar[int] = MAX_RANDOM
+    random: ClassVar[bool] = True
     bins: ClassVar[bool] = True
 
     alpha: float
@@ -145,23 +154,17 @@ class Prioritized(Sampler):
 
 
 @dataclass(frozen=True)
-class _Heap(Sampler):
-    """Draws from an end of the order of priorities."""
-
-    @property
-    def ranks(self) -> bool:
-        """Whether the least or the largest priority is asked for."""
-        return True
-
-
-@dataclass(frozen=True)
-class MaxHeap(_Heap):
+class MaxHeap(Sampler):
     """The records of the largest priorities, largest first; of equals the newest."""
 
+    heap: ClassVar[bool] = True
+
 
 @dataclass(frozen=True)
-class MinHeap(_Heap):
+class MinHeap(Sampler):
     """The records of the least priorities, least first; of equals the oldest."""
+
+    heap: ClassVar[bool] = True
 
 
 def not_negative(name: str, value: Any) -> float:

@@ -168,7 +168,13 @@ def about(rows):
     """What a write says about its records."""
     sizes = [len(payload) for payload in rows.payloads()]
     described = {"record_bytes": max(sizes), "total_bytes": sum(sizes)}
-    return described | {"schema_hash": rows.schema.hash, "schema": rows.schema.text, "priority": "", "keep_place": 0}
+    return described | {
+        "schema_hash": rows.schema.hash,
+        "schema": rows.schema.text,
+        "priority": "",
+        "seed": "",
+        "keep_place": 0,
+    }
 
 
 def _as_text(reply):

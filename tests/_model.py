@@ -46,7 +46,8 @@ class Bins:
 
     def part(self, priority):
         """The bin of a priority, and its weight as a part of the bin's upper end."""
-        part, k = math.frexp((priority + self.eps) ** self.alpha * FIT)
+        weight = max(2.0**-1022, min(2.0**1023, (priority + self.eps) ** self.alpha))
+        part, k = math.frexp(weight * FIT)
         return (k - 1, 1.0) if part == 0.5 else (k, part)
 
     def same(self, one, other):
@@ -109,13 +110,14 @@ class Model:
     capacity: int
     sampler: str
     consume: int | None
+    remover: str = "Fifo()"
     fetches: bool = False  # whether records are so large that a draw's payloads follow it, and are held for that
     state: str = "open"
     drained: bool = False
     last: int = 0
-    passed: int = 0  # the highest index that eviction has passed
+    passed: int = 0  # the highest index that eviction has passed, where the oldest go first
     live: dict = field(default_factory=dict)  # index -> what was written
-    bins: Bins | None = None  # where the sampler is Prioritized
+    bins: Bins | None = None  # where the sampler or the remover is Prioritized
     hidden: dict = field(default_factory=dict)  # those of priority 0
     priorities: dict = field(default_factory=dict)  # index -> priority
     set: float | None = None  # the largest priority ever set
@@ -159,12 +161,8 @@ class Model:
         return self.consume is not None or "replacement=True" not in self.sampler
 
     @property
-    def heap(self):
-        return self.sampler in ("MaxHeap()", "MinHeap()")
-
-    @property
     def weighs(self):
-        return self.heap or self.bins is not None
+        return self.bins is not None or not {"MaxHeap()", "MinHeap()"}.isdisjoint((self.sampler, self.remover))
 
     @property
     def present(self):
@@ -173,19 +171,24 @@ class Model:
 
     def choose(self, n, seeds):
         """The indices that a draw with these seeds gives."""
-        live = sorted(self.live)
-        if self.sampler == "Fifo()":
-            return live[:n]
-        if self.sampler == "Lifo()":
-            return live[::-1][:n]
-        if self.heap:
-            order = sorted(self.live, key=lambda index: (self.priorities[index], index), reverse=self.sampler == "MaxHeap()")
+        return self._select(self.sampler, n, seeds, self.live, self.distinct)
+
+    def _select(self, rule, n, seeds, among, distinct):
+        """By the rule of a sampler or a remover. Those without a weight are the last to go, the oldest first."""
+        order = sorted(among)
+        if rule == "Fifo()":
             return order[:n]
+        if rule == "Lifo()":
+            return order[::-1][:n]
+        if "Heap" in rule:
+            return sorted(among, key=lambda index: (self.priorities[index], index), reverse=rule == "MaxHeap()")[:n]
         random = Mrg32k3a(seeds)
-        if self.bins:
-            return self.bins.draw(n, random, self.priorities, self.distinct)
-        ranks = random.different(n, len(live)) if self.distinct else [random.below(len(live)) for _ in range(n)]
-        return [live[rank] for rank in ranks]
+        if rule.startswith("Prioritized"):
+            weighed = min(n, sum(map(len, self.bins.seats.values()))) if distinct else n
+            drawn = self.bins.draw(weighed, random, self.priorities, distinct)
+            return (drawn + [index for index in order if index not in drawn])[:n]
+        ranks = random.different(n, len(order)) if distinct else [random.below(len(order)) for _ in range(n)]
+        return [order[rank] for rank in ranks]
 
     # Calls. Each begins with `request`, as a lane's next number ends what the one before it held.
 
@@ -196,13 +199,12 @@ class Model:
             self._go_back(draw)
         if draw is not None:
             self._let_go(draw)
-        self._make_room()
 
     def settle(self, lane, undo=False):
         self.request(lane, undo)
         self._end()
 
-    def extend(self, lane, values, priority=None):
+    def extend(self, lane, values, priority=None, seeds=None):
         self.request(lane)
         if self.state != "open":
             self._refuse("SHUT")
@@ -211,14 +213,14 @@ class Model:
         indices = list(range(self.last + 1, self.last + len(values) + 1))
         if self.weighs:
             self._set_largest(priority or [])
-            self.priorities |= dict(
-                zip(indices, priority or [1.0 if self.set is None else self.set] * len(values), strict=True)
-            )
+            priority = priority or [1.0 if self.set is None else self.set] * len(values)
+        self._evict(self._select(self.remover, self._excess(len(values)), seeds, self.present, True))
+        self.priorities |= dict(zip(indices, priority or (), strict=False))
         for index, value in zip(indices, values, strict=True):
             self._enter(index, value)
         self.last += len(values)
         self._count(write_count=len(values), records_total=len(values))
-        self._make_room()
+        self._evict(sorted(self.present)[: self._excess()])
         return indices
 
     def update(self, lane, pairs):
@@ -226,7 +228,7 @@ class Model:
         self.request(lane)
         applied = [(index, priority) for index, priority in pairs.items() if index in self.present | self.leased]
         for index, priority in applied:
-            same = self.heap or (index in self.live and priority and self.bins.same(priority, self.priorities[index]))
+            same = not self.bins or (index in self.live and priority and self.bins.same(priority, self.priorities[index]))
             if same or index in self.leased:
                 self.priorities[index] = priority
             else:
@@ -374,8 +376,8 @@ class Model:
         self.uses.pop(index, None)
 
     def _enter(self, index, value):
-        """May be drawn from now on, if its priority is not 0."""
-        if self.bins and self.priorities[index] == 0:
+        """May be drawn from now on, if its priority is not 0 where draws go by it."""
+        if self.sampler.startswith("Prioritized") and self.priorities[index] == 0:
             self.hidden[index] = value
             return
         self.live[index] = value
@@ -390,7 +392,7 @@ class Model:
         return self.live.pop(index)
 
     def _return(self, back):
-        """What comes back to the buffer: to its place, or evicted where eviction has passed it."""
+        """What comes back to the buffer: to its place, or evicted where eviction has passed it (if the oldest go first)."""
         for index, value in back.items():
             if index > self.passed:
                 self._enter(index, value)
@@ -438,15 +440,23 @@ class Model:
                 self._enter(index, value)
             else:
                 self._count(evicted=1)
+        self._let_go(draw)
+        draw.held = False
+        random = self.remover.startswith(("Uniform", "Prioritized"))  # and nobody sends a seed: those that came back go
+        over = self._excess()
+        self._evict(back[:over] if random else self._select(self.remover, over, None, self.present, True))
         if self.state == "shut" and self.drained and back:
             self.state, self.drained = "draining", False
 
-    def _make_room(self):
-        oldest = sorted(self.present)[: max(0, len(self.present) + len(self.leased) - self.capacity)]
-        if oldest:
-            self.passed = max(self.passed, oldest[-1])
-        self._count(evicted=len(oldest))
-        self._part(oldest)
+    def _excess(self, more=0):
+        """How many of those present have no room beside so many more."""
+        return max(0, min(len(self.present), len(self.present) + len(self.leased) + more - self.capacity))
+
+    def _evict(self, indices):
+        if self.remover == "Fifo()":
+            self.passed = max([self.passed, *indices])
+        self._count(evicted=len(indices))
+        self._part(indices)
 
     def _refuse(self, *why):
         self._end()

@@ -28,7 +28,7 @@ local function go_back(lane, drawn, n, lease, era)
   local passed = enlive(consumed)
   unhold(lane, indices)
   drop(passed)
-  make_room()
+  make_room_for(consumed)
   if settings.state == 'shut' and settings.drained == '1' and #consumed > 0 then
     settings.state = 'draining'
     redis.call('HSET', config, 'state', 'draining', 'drained', '0')

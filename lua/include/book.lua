@@ -3,13 +3,18 @@
 -- @include chunks
 -- @include missing
 local settings, loaded, deltas = {}, {}, {}
-local SETTINGS = {'epoch', 'state', 'capacity', 'sampler', 'consume_after_n_samples', 'shutdowns', 'drained',
+local SETTINGS = {'epoch', 'state', 'capacity', 'sampler', 'remover', 'consume_after_n_samples', 'shutdowns', 'drained',
   'schema_hash', 'record_bytes', 'skipped', 'law'}
 local COUNTERS = {'first', 'last', 'sampleable_size', 'storage_size', 'hidden', 'leased', 'parting', 'used', 'diff',
   'era', 'clock', 'clock_offset', 'last_write', 'write_count', 'records_total', 'bytes_total', 'consumed', 'evicted',
   'removed', 'sample_calls', 'samples_returned', 'lapsed', 'reclaimed', 'late', 'notices', 'foreign'}
 local MAX_COUNT = '9223372036854775807' -- 2^63 - 1: what HINCRBY can hold
 local TOTALS = 13 -- COUNTERS behind this one may pass 2^53: their text is kept in `settings`, and never their value
+
+-- Whether records leave anywhere, and not at the old end alone: then `order` holds the live and the hidden indices (live.lua).
+local function has_order()
+  return settings.consume ~= nil or settings.remover ~= 'Fifo()'
+end
 
 -- The value that a counter has now; only those of COUNTERS that stay below 2^53.
 local function count(name)

@@ -1,7 +1,10 @@
--- draw: the samplers. A new one is one function here, one class in redis_replay/samplers.py and one rule in the tests' model.
+-- draw: the selectors: which n records are drawn (as sampler) or go (as remover). A new one is one function here, one class in
+-- redis_replay/samplers.py and one rule in the tests' model. They choose among what is live; hidden ones, which only a sampler
+-- that goes by weight has, are in the order of all others, and have no weight.
 -- @include live
 -- @include weighted
 local samplers = {}
+local RANDOM = {Uniform = true, Prioritized = true} -- those that need seeds
 
 -- n different ranks: the first n places of a shuffle that is only made where it is looked at.
 local function different_ranks(n, size)
@@ -15,17 +18,18 @@ local function different_ranks(n, size)
 end
 
 function samplers.Uniform(n, distinct)
-  local size = count('sampleable_size')
+  local size = present()
   if distinct then return live_of(different_ranks(n, size)) end
   local ranks = {}
   for i = 1, n do ranks[i] = random_below(size) end
   return live_of(ranks)
 end
 
--- Without replacement each is drawn from what is left: the last of a bin moves to the place of who was drawn, here alone.
+-- Without replacement each is drawn from what is left: the last of a bin moves to the place of who was drawn, here alone. Fewer
+-- than n where no more have a weight.
 function samplers.Prioritized(n, distinct)
   local list, out = weighted.full(), {}
-  for i = 1, n do
+  for i = 1, distinct and math.min(n, bin.count()) or n do
     local record, b, spot = weighted.one(list)
     if not record then return nil, places end
     out[i] = record.index
@@ -59,6 +63,15 @@ local function is_distinct()
   return settings.consume ~= nil or not settings.sampler:find('replacement=True', 1, true)
 end
 
+local function is_random(selector)
+  return RANDOM[selector:match('^%a+')] or false
+end
+
+-- n indices by the rule of a stored selector; or nil and the key that is broken.
+local function select_by(selector, n, distinct)
+  return samplers[selector:match('^%a+')](n, distinct)
+end
+
 local function draw(n)
-  return samplers[settings.sampler:match('^%a+')](n, is_distinct())
+  return select_by(settings.sampler, n, is_distinct())
 end

@@ -23,8 +23,9 @@ function priority.note_largest(given)
   if text then redis.call('HSET', config, 'max_priority', text) end
 end
 
--- The priorities of n new records: `text` has one for each, one for all, or none.
+-- The priorities of n new records: `text` has one for each, one for all, or none. Nil where nothing goes by them.
 function priority.spread(text, n)
+  if not weight.is_used() then return nil end
   local given = split(text)
   if #given == 0 then given[1] = priority.default() else priority.note_largest(given) end
   for i = #given + 1, n do given[i] = given[1] end

@@ -3,8 +3,8 @@
 -- KEYS[2]   rr:{NAME}:counters  hash    every counter, exact integers; the clock
 -- KEYS[3]   rr:{NAME}:records   stream  0-<index> -> d = the record's bytes
 -- KEYS[4]   rr:{NAME}:inbox     stream  `records` while large records go in, inside one MULTI only
--- KEYS[5]   rr:{NAME}:order     zset    the live indices, in a buffer that consumes
--- KEYS[6]   rr:{NAME}:holes     zset    indices taken out between `first` and `last`, in a buffer that does not
+-- KEYS[5]   rr:{NAME}:order     zset    the live indices, in a buffer that consumes, or whose remover is not Fifo
+-- KEYS[6]   rr:{NAME}:holes     zset    indices taken out between `first` and `last`, in any other
 -- KEYS[7]   rr:{NAME}:uses      hash    index -> times handed out, where consume_after_n_samples > 1
 -- KEYS[8]   rr:{NAME}:parting   set     indices out of the buffer whose bytes are kept for who was given them
 -- KEYS[9]   rr:{NAME}:held      hash    index -> number of holds on it

@@ -4,8 +4,8 @@
 local MANY = 20000 -- records whose leases one script ends
 local LEASES = 1000 -- leases that one script reclaims
 
--- Puts indices of a buffer that consumes back into the live set, each in its place. Those that eviction has passed count
--- as evicted instead: they are given back, since their bytes are to go.
+-- Puts indices of a buffer that consumes back into the live set, each in its place. Those that eviction has passed (where the
+-- oldest go first) count as evicted instead: they are given back, since their bytes are to go.
 local function enlive(indices)
   local members, back, passed = {}, {}, {}
   for _, index in ipairs(indices) do

@@ -1,7 +1,8 @@
 -- live: which indices may be drawn. One place knows both forms:
---   `order` (a buffer that consumes): a zset of the live indices;
+--   `order` (a buffer that consumes, or whose remover is not Fifo): a zset of the live indices;
 --   a range (any other): first..last without `holes` and what is skipped, so that a ring needs no index at all. `first` is
 --   never skipped.
+-- Both hold the hidden ones, too.
 -- @include state
 
 -- Ranks[i..j], ascending and different, all lie at the places low..high, with `before` live indices below and `gaps` holes
@@ -43,8 +44,8 @@ end
 -- The live indices of many ranks (0 is the oldest). A range without holes, the common case, needs no look at the server.
 local function live_of(ranks)
   local out, found, first = {}, {}, place(count('first'))
-  local plain = not settings.consume and redis.call('EXISTS', holes) == 0
-  if not plain and not settings.consume then
+  local plain = not has_order() and redis.call('EXISTS', holes) == 0
+  if not plain and not has_order() then
     local last, wanted = place(count('last')), sorted(ranks)
     resolve(found, wanted, 1, #wanted, first, last, 0, last - first + 1 - present())
   end
@@ -60,14 +61,14 @@ end
 
 -- How many live indices are above `index`.
 local function live_above(index)
-  if settings.consume then return redis.call('ZCOUNT', order, '(' .. int(index), '+inf') end
+  if has_order() then return redis.call('ZCOUNT', order, '(' .. int(index), '+inf') end
   local low = math.max(index, count('first') - 1)
   return place(count('last')) - place(low) - redis.call('ZCOUNT', holes, '(' .. int(low), '+inf')
 end
 
 -- n live indices from the oldest (step 1) or from the newest (step -1).
 local function live_end(n, step)
-  if settings.consume then
+  if has_order() then
     return redis.call(step > 0 and 'ZRANGE' or 'ZREVRANGE', order, 0, n - 1)
   end
   local ranks, start = {}, step > 0 and 0 or present() - 1
@@ -76,7 +77,7 @@ local function live_end(n, step)
 end
 
 local function is_present(index)
-  if settings.consume then return redis.call('ZSCORE', order, index) ~= false end
+  if has_order() then return redis.call('ZSCORE', order, index) ~= false end
   local number = tonumber(index)
   return number >= count('first') and number <= count('last') and not is_skipped(number)
     and not redis.call('ZSCORE', holes, index)
@@ -86,7 +87,7 @@ end
 -- nothing; they go a few at a time.
 local function advance_first(first)
   set_count('first', index_at(place(first - 1) + 1))
-  if settings.consume or redis.call('EXISTS', holes) == 0 then return end
+  if has_order() or redis.call('EXISTS', holes) == 0 then return end
   set_count('first', present() > 0 and tonumber(live_at(0)) or count('last') + 1)
   local stale = redis.call('ZCOUNT', holes, '-inf', '(' .. int(count('first')))
   if stale > 0 then redis.call('ZREMRANGEBYRANK', holes, 0, math.min(stale, 10000) - 1) end
@@ -94,7 +95,7 @@ end
 
 -- `order`, or the range, holds these no more.
 local function take_out(indices)
-  if settings.consume then
+  if has_order() then
     call_many('ZREM', order, indices)
     return
   end

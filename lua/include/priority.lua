@@ -47,8 +47,8 @@ end
 function priority.enter(index, p)
   local record = homes[index] or {index = index}
   record.p, homes[index], new_homes[index] = p, record, true
-  if tonumber(p) == 0 and weight.in_bins() then return false end
   rank.set(index, p)
+  if tonumber(p) == 0 and weight.hides() then return false end
   if weight.in_bins() then bin.sit(record) end
   return true
 end

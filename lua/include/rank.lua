@@ -1,6 +1,6 @@
 -- rank: the order of priorities, where the least or the largest of those in the buffer is asked for.
 -- @include weight
--- `ranked`  zset: index -> priority; the index in 16 digits, so that equals are in the order of their indices
+-- `ranked`  zset: index -> priority, hidden ones too; the index in 16 digits, so that equals are in the order of their indices
 local rank = {}
 local ranked_new, ranked_gone = {}, {} -- index -> priority, index -> true: what `commit` writes
 
@@ -33,8 +33,12 @@ function rank.ends(n, command)
   return out
 end
 
--- The priority at an end, or nil.
+-- The priority at an end of those that are not hidden, or nil.
 function rank.priority(command)
   rank.write()
-  return redis.call(command, ranked, 0, 0, 'WITHSCORES')[2]
+  if command == 'ZRANGE' and weight.hides() then
+    return redis.call('ZRANGEBYSCORE', ranked, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+  end
+  local p = redis.call(command, ranked, 0, 0, 'WITHSCORES')[2]
+  return (tonumber(p) ~= 0 or not weight.hides()) and p or nil
 end

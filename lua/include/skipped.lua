@@ -49,7 +49,7 @@ end
 
 local function are_too_many()
   local oldest = ranges[#ranges - MANY_RANGES + 1]
-  return not settings.consume and oldest and oldest.high >= count('first')
+  return not has_order() and oldest and oldest.high >= count('first')
 end
 
 -- The indices behind the last one, up to `high`, are given to nobody.
@@ -57,10 +57,10 @@ local function skip_to(high)
   local old, words = ranges[#ranges], {}
   if old and old.high == count('last') then old.high = high
   else ranges[#ranges + 1] = {low = count('last') + 1, high = high} end
-  while #ranges > RANGES and (settings.consume or ranges[1].high < count('first')) do table.remove(ranges, 1) end
+  while #ranges > RANGES and (has_order() or ranges[1].high < count('first')) do table.remove(ranges, 1) end
   for i, r in ipairs(ranges) do words[i] = int(r.low) .. ':' .. int(r.high) end
   redis.call('HSET', config, 'skipped', table.concat(words, ' '))
   set_count('last', high)
-  if not settings.consume and count('sampleable_size') + count('hidden') == 0 then set_count('first', high + 1) end
+  if not has_order() and count('sampleable_size') + count('hidden') == 0 then set_count('first', high + 1) end
   read_ranges(table.concat(words, ' '))
 end

@@ -1,6 +1,6 @@
 -- sound: what no script has left behind like that: values that somebody wrote by hand, keys that somebody deleted.
 -- @include skipped
--- @include given
+-- @include sizes
 -- @include limit
 local NUMBERS = {'capacity', 'shutdowns', 'record_bytes'}
 local MOST, STEP = 9007199254740992, 20000 -- 2^53; records of one write, which may be there before room was made for them
@@ -24,9 +24,8 @@ local function unsound()
   if not settings.consume and settings.consume_after_n_samples ~= 'None' then
     return {'DAMAGED', '-', config, 'has no number as consume_after_n_samples', 'a whole one, or None'}
   end
-  if not weight.is_sound() then
-    return {'DAMAGED', '-', config, 'has no sampler of this version as sampler', 'one'}
-  end
+  local wrong = weight.unsound()
+  if wrong then return {'DAMAGED', '-', config, 'has no sampler of this version as ' .. wrong, 'one'} end
   if not limit.is_sound() then
     return {'DAMAGED', '-', config, 'has no numbers of a rate limiter as law', 'seven'}
   end
@@ -49,15 +48,15 @@ local function incomplete_priorities()
   if n ~= live then return wrong_size(places, n, live) end
   n = weight.in_bins() and bin.count() or live
   if n ~= live then return wrong_size(buckets, n, live) end
-  n = weight.is_ranked() and redis.call('ZCARD', ranked) or live
-  return n ~= live and wrong_size(ranked, n, live) or nil
+  n = weight.is_ranked() and redis.call('ZCARD', ranked) or present()
+  return n ~= present() and wrong_size(ranked, n, present()) or nil
 end
 
 -- Side keys whose loss nothing makes good, by what the counters say of them. The others hold calls that are under way, and
 -- come again with those. One to four looks, whatever the size.
 local function incomplete()
   local there = count('sampleable_size') + count('hidden')
-  if settings.consume then
+  if has_order() then
     local n = redis.call('ZCARD', order)
     if n ~= there then return wrong_size(order, n, there) end
   else

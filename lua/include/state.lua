@@ -38,17 +38,16 @@ local function now()
   return time
 end
 
--- The n indices behind the last one are stored and written. `given`: their priorities as text, one for all, or empty.
-local function append(n, given)
-  local members, new, each = {}, {}, nil
-  if settings.consume or weight.is_used() then
+-- The n indices behind the last one are stored and written. `each`: their priorities, where they have any.
+local function append(n, each)
+  local members, new = {}, {}
+  if has_order() or weight.is_used() then
     for i = 1, n do
       new[i] = int(count('last') + i)
       members[2 * i - 1], members[2 * i] = new[i], new[i]
     end
   end
-  if settings.consume then call_many('ZADD', order, members) end
-  if weight.is_used() then each = priority.spread(given, n) end
+  if has_order() then call_many('ZADD', order, members) end
   if each then count_in(new, each) else bump('sampleable_size', n) end
   for _, name in ipairs({'last', 'storage_size', 'write_count', 'records_total'}) do bump(name, n) end
   limit.inserted(n)
@@ -59,7 +58,8 @@ end
 local function mend()
   redis.call('RENAME', inbox, records)
   local newest = redis.call('XREVRANGE', records, '+', '(0-' .. int(count('last')), 'COUNT', 1)[1]
-  if newest then append(tonumber(newest[1]:sub(3)) - count('last'), '') end
+  local n = newest and tonumber(newest[1]:sub(3)) - count('last') or 0
+  if n > 0 then append(n, priority.spread('', n)) end
   commit()
 end
 

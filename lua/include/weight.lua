@@ -1,11 +1,8 @@
--- weight: what a priority counts for in a draw, as the sampler's options say.
+-- weight: what a priority counts for, as the options of the sampler and of the remover say.
 -- @include book
 local weight = {SAMPLERS = {Uniform = true, Fifo = true, Lifo = true, MaxHeap = true, MinHeap = true, Prioritized = true}}
 local LEAST, MOST_WEIGHT = 2 ^ -1022, 2 ^ 1023
-
-function weight.is_heap()
-  return settings.sampler == 'MaxHeap()' or settings.sampler == 'MinHeap()'
-end
+local HEAPS = {['MaxHeap()'] = true, ['MinHeap()'] = true}
 
 -- Of a text, or nil.
 function weight.is_priority(p)
@@ -13,27 +10,62 @@ function weight.is_priority(p)
   return number ~= nil and number >= 0 and number < math.huge
 end
 
+local function is_prioritized(selector)
+  return selector:sub(1, 12) == 'Prioritized('
+end
+
+-- What follows from the settings. Asked for each record, so it is worked out once.
+local about
+
+local function traits()
+  if about then return about end
+  local sampler, remover = settings.sampler, settings.remover
+  local by_weight, heap = is_prioritized(sampler), HEAPS[sampler] or HEAPS[remover] or false
+  about = {hides = by_weight, in_bins = by_weight or is_prioritized(remover)}
+  about.is_used = about.in_bins or heap
+  about.is_ranked = heap or sampler:find('within_buffer=True', 1, true) or sampler:find("normalize='buffer'", 1, true)
+  return about
+end
+
+-- Whether priority 0 hides a record: where draws go by weight.
+function weight.hides()
+  return traits().hides
+end
+
 function weight.in_bins()
-  return settings.sampler:sub(1, 12) == 'Prioritized('
+  return traits().in_bins
 end
 
 function weight.is_ranked()
-  return weight.is_heap() or settings.sampler:find('within_buffer=True', 1, true)
-    or settings.sampler:find("normalize='buffer'", 1, true)
+  return traits().is_ranked
 end
 
 function weight.is_used()
-  return weight.in_bins() or weight.is_heap()
+  return traits().is_used
 end
 
+local function option(selector, name)
+  return selector:match(name .. '=([^,)]+)')
+end
+
+-- Of the sampler and the remover, which have the same where both have it.
 function weight.option(name)
-  return settings.sampler:match(name .. '=([^,)]+)')
+  return option(weight.hides() and settings.sampler or settings.remover, name)
 end
 
--- Whether scripts can go by the text that is stored as the sampler.
-function weight.is_sound()
-  if not weight.SAMPLERS[(settings.sampler or ''):match('^(%a+)%(.*%)$')] then return false end
-  return not weight.in_bins() or (weight.is_priority(weight.option('alpha')) and weight.is_priority(weight.option('eps')))
+local function is_selector(text)
+  if not weight.SAMPLERS[(text or ''):match('^(%a+)%(.*%)$')] then return false end
+  return not is_prioritized(text) or (weight.is_priority(option(text, 'alpha')) and weight.is_priority(option(text, 'eps')))
+end
+
+-- The setting that scripts cannot go by, or nil.
+function weight.unsound()
+  if not is_selector(settings.sampler) then return 'sampler' end
+  if not is_selector(settings.remover) then return 'remover' end
+  for _, name in ipairs({'alpha', 'eps'}) do
+    if is_prioritized(settings.remover) and option(settings.remover, name) ~= weight.option(name) then return 'remover' end
+  end
+  return nil
 end
 
 -- (priority + eps) ^ alpha, as TorchRL's; what is so small or large that it would be 0 or infinite stays a number.

@@ -16,7 +16,7 @@ local function leave_gap(index)
   for x = count('last') + 1, index do gap[#gap + 1] = int(x) end
   if #gap == 0 then return gap end
   set_count('last', index)
-  if not settings.consume then take_out(gap) end
+  if not has_order() then take_out(gap) end
   return gap
 end
 
@@ -63,12 +63,15 @@ local function describe(schema_hash, schema, record_bytes)
   if record_bytes > tonumber(settings.record_bytes) then redis.call('HSET', config, 'record_bytes', int(record_bytes)) end
 end
 
--- Counts the n newest entries of `records`, and makes room for them. Who writes is a writer.
-local function written(n, bytes, time, given)
-  append(n, given)
+-- Makes room for the n newest entries of `records`, and counts them. Who writes is a writer. `given`: their priorities as
+-- text; `seed`: six seeds for a random remover, or empty.
+local function written(n, bytes, time, given, seed)
+  local each = priority.spread(given, n)
+  make_room(n, seed)
+  append(n, each)
+  keep_tail()
   leave_line(lane)
   set_count('last_write', time)
   redis.call('ZADD', writers, int(time), lane)
   bump('bytes_total', bytes)
-  make_room()
 end

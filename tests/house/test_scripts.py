@@ -60,6 +60,8 @@ def test_scripts_know_each_sampler():
     listed = re.search(r"SAMPLERS = \{(.*?)\}", _lua.load("sample").text)[1]
     assert set(re.findall(r"(\w+) = true", listed)) == ours
     assert set(re.findall(r"function samplers\.(\w+)", _lua.load("sample").text)) == ours
+    needs_seeds = re.search(r"RANDOM = \{(.*?)\}", _lua.load("sample").text)[1]
+    assert set(re.findall(r"(\w+) = true", needs_seeds)) == {name for name in ours if getattr(samplers, name).random}
 
 
 def test_no_word_is_known_in_vain():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from redis_replay.exceptions import ArgumentError
-from redis_replay.samplers import Fifo, Lifo, Uniform
+from redis_replay.samplers import Fifo, Lifo, MinHeap, Prioritized, Uniform
 from tests._contract import SMALL, Records, numbers, refused
 from tests.limits._pinger import TRIES, Pinger, in_time
 
@@ -73,6 +73,25 @@ def test_one_call_evicts_20000(real_server, make_buffer, pinger, kind):
 
     assert in_time(pinger, write) >= 11_000
     assert buffer.doctor().ok
+
+
+BY_WEIGHT = Prioritized(alpha=0.6, beta=0.4)
+REMOVERS = {
+    "uniform": {"remover": Uniform()},
+    "by weight": {"remover": BY_WEIGHT},
+    "least first, drawn by weight": {"sampler": BY_WEIGHT, "remover": MinHeap()},
+}
+
+
+@pytest.mark.parametrize("kind", REMOVERS)
+def test_a_remover_chooses_5000(real_server, make_buffer, pinger, kind):
+    """As many as one step may have where a remover chooses, from a buffer of many more."""
+    buffer, rng = make_buffer(capacity=40_000, **REMOVERS[kind]), np.random.default_rng(1)
+    priorities = lambda n: rng.uniform(0.1, 10, n) if buffer._now.core.weighs else None  # noqa: E731
+    buffer.extend(RECORDS.many(0, 40_000), priority=priorities(40_000))
+    in_time(pinger, lambda _: buffer.extend(RECORDS.many(0, 5_000), priority=priorities(5_000)))
+    assert buffer.stats()["evicted"] in (5_000, 10_000, 15_000)  # with the tries
+    assert (len(buffer), buffer.doctor().findings) == (40_000, ())
 
 
 @pytest.mark.slow

@@ -24,6 +24,10 @@ HANDLES = st.sampled_from("ab")
 LANES = st.sampled_from(("lost_1", "lost_2"))
 SIZES = st.sampled_from((0, 8, 5000))  # of a record's bytes: both ways of writing, in one buffer
 LEAST = st.sampled_from((1, 1, 1, 2, 4))  # most draws find enough
+REMOVERS = (
+    Fifo(), Fifo(), Uniform(), Lifo(), MaxHeap(), MinHeap(), Prioritized(alpha=0.6, beta=0.0),
+    Prioritized(alpha=1.0, beta=0.0, eps=0.0),
+)  # fmt: skip
 SEEDS = st.tuples(*[st.integers(1, 4294944442)] * 6)
 PRIORITIES = st.sampled_from((0.0, 1e-6, 0.3, 0.7, 1.0, 1.5, 40.0, 1e9))
 BY_PRIORITY = Prioritized(alpha=0.6, beta=0.4), Prioritized(alpha=1.0, beta=0.4, eps=0.0, replacement=False, normalize="buffer")
@@ -48,22 +52,27 @@ class Machine(RuleBasedStateMachine):
     @initialize(
         capacity=st.integers(1, 7),
         sampler=st.sampled_from([Uniform(), Uniform(replacement=False), Fifo(), Lifo(), MaxHeap(), MinHeap(), *BY_PRIORITY]),
+        remover=st.sampled_from(REMOVERS),
         consume=st.sampled_from([None, 1, 1, 2, 2, 3]),
         sizes=st.lists(SIZES, min_size=1, max_size=10),
     )
-    def create(self, capacity, sampler, consume, sizes):
+    def create(self, capacity, sampler, remover, consume, sizes):
         name = f"m{next(NAMES)}"
-        options = {"capacity": capacity, "sampler": sampler, "consume_after_n_samples": consume}
+        if sampler.bins and remover.bins:  # there is one set of weights
+            remover = sampler
+        options = {"capacity": capacity, "sampler": sampler, "remover": remover, "consume_after_n_samples": consume}
         self.handles = {"a": ReplayBuffer(self.server.target(), name, seed=1, **options)}
         self.handles["b"] = ReplayBuffer(self.server.target(), name, seed=2)
         self.client = self.server.client()
         self.lanes = {lane: RawLane(self.client, name, lane).register() for lane in ("lost_1", "lost_2")}
-        self.model = Model(capacity, repr(sampler), consume)
-        if sampler in BY_PRIORITY:
-            self.model.bins = Bins(sampler.alpha, sampler.eps)
+        for handle in self.handles.values():
+            handle._now.core.seeds = lambda: self.seeds
+        self.model = Model(capacity, repr(sampler), consume, repr(remover))
+        if bins := next((one for one in (sampler, remover) if one.bins), None):
+            self.model.bins = Bins(bins.alpha, bins.eps)
         self.value = 0  # of the next record
         self.own = {}  # handle -> the lease of its last draw
-        self.write("a", sizes, None)
+        self.write("a", sizes, None, (1, 2, 3, 4, 5, 6))
 
     def teardown(self):
         if hasattr(self, "handles"):
@@ -89,9 +98,10 @@ class Machine(RuleBasedStateMachine):
 
     @rule(
         who=HANDLES, sizes=st.lists(SIZES, min_size=1, max_size=10),
-        priority=st.none() | st.lists(PRIORITIES, min_size=10, max_size=10),
+        priority=st.none() | st.lists(PRIORITIES, min_size=10, max_size=10), seeds=SEEDS,
     )  # fmt: skip
-    def write(self, who, sizes, priority):
+    def write(self, who, sizes, priority, seeds):
+        self.seeds = list(seeds)
         values = list(range(self.value, self.value + len(sizes)))
         self.value += len(sizes)
         batch = [{"i": value, "b": bytes([value % 256]) * size} for value, size in zip(values, sizes, strict=True)]
@@ -101,7 +111,7 @@ class Machine(RuleBasedStateMachine):
         write = partial(handle.extend, batch, priority=given)
         if len(batch) == 1:
             write = lambda: np.array([handle.add(batch[0], priority=one)])  # noqa: E731
-        ours, theirs = self.both(lambda: self.model.extend(who, values, given), write)
+        ours, theirs = self.both(lambda: self.model.extend(who, values, given, seeds), write)
         theirs = theirs if theirs is None else theirs.tolist()
         assert ours == theirs
 
@@ -124,8 +134,7 @@ class Machine(RuleBasedStateMachine):
         assert len(indices) == ours
         assert set(indices) <= set(self.model.live)
         assert not self.model.distinct or len(set(indices)) == len(indices)
-        if self.model.heap or self.model.sampler in ("Fifo()", "Lifo()"):
-            assert indices == self.model.choose(ours, None)
+        assert indices == self.model.choose(ours, self.seeds)
         assert [int(i) for i in batch["i"]] == [self.model.live[index] for index in indices]
         assert (info.lease is not None) == (lease is not None)
         if self.model.weighs:
