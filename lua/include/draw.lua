@@ -1,6 +1,6 @@
 -- draw: the samplers. A new one is one function here, one class in redis_replay/samplers.py and one rule in the tests' model.
 -- @include live
--- @include weighted
+-- @include pick
 local samplers = {}
 
 -- n different ranks: the first n places of a shuffle that is only made where it is looked at.
@@ -22,20 +22,8 @@ function samplers.Uniform(n, distinct)
   return live_of(ranks)
 end
 
--- Without replacement each is drawn from what is left: the last of a bin moves to the place of who was drawn, here alone.
 function samplers.Prioritized(n, distinct)
-  local list, out = weighted.full(), {}
-  for i = 1, n do
-    local record, b, spot = weighted.one(list)
-    if not record then return nil, places end
-    out[i] = record.index
-    if distinct then
-      b.n = b.n - 1
-      b.moved[spot] = b.moved[b.n] or b.n
-      if list[1].n == 0 then weighted.sized(list) end
-    end
-  end
-  return out
+  return pick(n, distinct)
 end
 
 function samplers.MaxHeap(n)
