@@ -8,11 +8,12 @@
 --   GONE                              another epoch
 -- @include keys
 -- @include chunks
+-- @include double
 local what, cursor = ARGV[2], ARGV[3]
 if redis.call('HGET', config, 'epoch') ~= ARGV[1] then return {'GONE', '-'} end
 local SCANS = {order = {'ZSCAN', order, 2}, uses = {'HSCAN', uses, 2}, parting = {'SSCAN', parting, 1},
                held = {'HSCAN', held, 2}, holes = {'ZSCAN', holes, 2},
-               priorities = {'HSCAN', priorities, 2}, ranked = {'ZSCAN', ranked, 2}, leased = {'HSCAN', leased, 2, 1}}
+               priorities = {'HSCAN', priorities, 2, 5}, ranked = {'ZSCAN', ranked, 2}, leased = {'HSCAN', leased, 2, 1}}
 local command, key, step, page_size = unpack(SCANS[what])
 local page = redis.call(command, key, cursor, 'COUNT', page_size or 200)
 
@@ -24,11 +25,24 @@ local function is_wrong(index)
   return not stored
 end
 
+-- The indices of a block that have a priority. What is no block names what is not there.
+local function stored_in(list, number, text)
+  if not number:find('^%d+$') or #text ~= 552 then
+    list[#list + 1] = number
+    return
+  end
+  for spot = 0, 31 do
+    if double.at(text, 297 + 8 * spot) >= 0 then list[#list + 1] = int(number * 32 + spot) end
+  end
+end
+
 local indices = {}
 for i = 1, #page[2], step do
   if what == 'leased' then
     local words = split(page[2][i + 1])
     for k = 2, #words do indices[#indices + 1] = words[k] end
+  elseif what == 'priorities' then
+    stored_in(indices, page[2][i], page[2][i + 1])
   else
     indices[#indices + 1] = page[2][i]
   end

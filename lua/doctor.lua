@@ -26,9 +26,15 @@ fact('holes', redis.call('ZCOUNT', holes, tonumber(redis.call('HGET', counters, 
 fact('priorities', redis.call('HLEN', priorities))
 fact('places', redis.call('HLEN', places))
 fact('ranked', redis.call('ZCARD', ranked))
-local weighed = 0
-for _, text in ipairs(redis.call('HGETALL', buckets)) do weighed = weighed + (text:match('^(%d+) ') or 0) end
+local weighed, blocks, rows, found = 0, 0, 0, redis.call('HGETALL', buckets)
+for i = 2, #found, 2 do
+  local n, live = found[i]:match('^(%d+) %S+ (%d+)$')
+  weighed, blocks = weighed + (live or 0), blocks + (n or found[i]:match('^%d+$') or 0)
+  rows = rows + math.ceil((n or 0) / 256)
+end
 fact('weighed', weighed)
+fact('blocks', blocks)
+fact('rows', rows)
 fact('skipped', redis.call('HGET', config, 'skipped') or '')
 fact('parting_size', redis.call('SCARD', parting))
 fact('uses_size', redis.call('HLEN', uses))

@@ -15,7 +15,8 @@
 -- ARGV[13..18] seed      int    six seeds of 32 bits
 -- Returns  each after the word what became of open_number: applied, never or -
 --   OK n live schema_hash flags lease indices uses priorities whole payload…   n indices, their hand-outs and priorities
---                                     (empty: there are none), each a text with spaces; whole: see weighted.lua; flags: p
+--                                     (8 bytes each; empty: there are none), the others texts with spaces; whole: see
+--                                     weighted.lua; flags: p
 --                                     payloads follow (else the bytes of the largest record so far), l the last of a
 --                                     draining buffer, - not; lease: its name, - none
 --   NOT_READY have need shutdowns again_us idle_us writers leased live limiter    see wait.lua

@@ -145,7 +145,7 @@ class AsyncReplayBuffer(h.Known):
 
     async def update_priority(self, index: Any, priority: Any) -> Updated:
         wanted = h.indices(index)
-        given = h.priorities((await self._runtime()).core, priority, len(wanted), optional=False)
+        given = h.new_priorities((await self._runtime()).core, priority, len(wanted))
         updated: Updated = await self._run("update_priority", write.update_priority, wanted, given)
         return updated
 

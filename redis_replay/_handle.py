@@ -1,6 +1,5 @@
 """What the sync and the async handle share: arguments checked, wishes made, batches decoded. No I/O."""
 
-import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -339,43 +338,50 @@ def indices(value: object) -> list[int]:
     if array.dtype == object or array.dtype.kind not in "iu":
         raise ArgumentTypeError(name="index", allowed="whole numbers from 1 to 2^53 - 1", found=value)
     flat: list[int] = array.reshape(-1).tolist()
-    if not all(1 <= i <= MAX_INDEX for i in flat):
+    if not 1 <= min(flat) <= max(flat) <= MAX_INDEX:
         raise ArgumentError(name="index", allowed="whole numbers from 1 to 2^53 - 1", found=value)
     return flat
 
 
-def priorities(core: Core, value: object, n: int, *, optional: bool = True) -> list[str]:
-    """The priorities of `n` records as text: one for all, one for each, or, where that is `optional`, none for None.
+def priorities(core: Core, value: object, n: int) -> list[str]:
+    """The priorities of `n` new records as text: one for all, one for each, or none for None.
+
+    Raises:
+        ArgumentError: as `new_priorities`.
+    """
+    return [] if value is None else list(map(repr, new_priorities(core, value, n).tolist()))
+
+
+def new_priorities(core: Core, value: object, n: int) -> NDArray[np.float64]:
+    """One priority for all of `n` records, or one for each: float64 (1,) or (n,).
 
     Raises:
         ArgumentError: neither the buffer's sampler nor its remover has priorities; there are neither one nor n; one is not a
             finite number >= 0.
     """
-    if value is None and optional:
-        return []
     if not core.weighs:
         allowed = f"left out where the sampler is {core.sampler!r} and the remover {core.remover!r}"
         raise ArgumentError(name="priority", allowed=allowed, found=value)
-    flat = _floats(value)
+    flat = np.array(_floats(value), np.float64)
     if len(flat) not in (1, n):
         raise ArgumentError(
             name="priority", allowed=f"one number, or one for each of {n} records", found=f"{len(flat)} of them"
         )
-    for i, number in enumerate(flat):
-        if not 0 <= number < math.inf:
-            raise ArgumentError(name=f"priority[{i}]", allowed="a finite number >= 0", found=number)
-    return list(map(repr, flat))
+    wrong = ~((flat >= 0) & (flat < np.inf))
+    if wrong.any():
+        i = int(wrong.argmax())
+        raise ArgumentError(name=f"priority[{i}]", allowed="a finite number >= 0", found=float(flat[i]))
+    return flat
 
 
-def _floats(value: Any) -> list[float]:
+def _floats(value: Any) -> list[float] | NDArray[np.float64]:
     """Numbers, arrays, tensors, or lists of these, as floats; what is no number stays for the error as NaN would."""
     if hasattr(value, "detach"):
         value = value.detach().cpu()
         value = (value.double() if value.is_floating_point() else value).numpy()
     array = np.asarray(value) if not isinstance(value, list | tuple) else None
     if array is not None and array.dtype.kind in "iuf":
-        numbers: list[float] = array.astype(np.float64).reshape(-1).tolist()
-        return numbers
+        return array.astype(np.float64).reshape(-1)
     each = value if array is None else array.reshape(-1).tolist()
     return [_float(i, one) for i, one in enumerate(each)]
 

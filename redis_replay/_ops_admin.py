@@ -206,9 +206,9 @@ def _judge(core: Core, facts: dict[str, str]) -> Generator[Finding, None, None]:
         span = n["last"] - n["first"] + 1 - n["holes"] - skipped
         rules.append(("I3", core.keys.key("holes"), "live and hidden in first..last", present, span))
     if core.weighs:
-        rules.append(("I3", core.keys.key("priorities"), "entries", size, n["priorities"]))
+        rules.append(("I3", core.keys.key("priorities"), "blocks", n["blocks"], n["priorities"]))
     if core.sampler.bins or core.remover.bins:
-        rules.append(("I3", core.keys.key("places"), "entries", n["sampleable_size"], n["places"]))
+        rules.append(("I3", core.keys.key("places"), "rows", n["rows"], n["places"]))
         rules.append(("I3", core.keys.key("buckets"), "records", n["sampleable_size"], n["weighed"]))
     if core.sampler.ranks or core.remover.heap:
         rules.append(("I3", core.keys.key("ranked"), "entries", present, n["ranked"]))

@@ -81,8 +81,11 @@ def _priorities(core: Core, whole: str, largest: str) -> dict[str, float]:
     """Those of `stats` that concern priorities."""
     if not whole:
         return {}
-    found, all_of_them = stored.odds(core.keys, largest or "1", whole)
-    out = {"max_priority": float(found[0])}
+    _, all_of_them = stored.odds(core.keys, b"", whole)
+    try:
+        out = {"max_priority": float(largest or 1)}
+    except ValueError:
+        raise stored.damaged(core.keys, "config", "max_priority", largest, "a number") from None
     if all_of_them.total is not None and all_of_them.exponent is not None:
         out["total_weight"] = math.ldexp(all_of_them.total, min(all_of_them.exponent, 1000))
     if all_of_them.least is not None:

@@ -93,7 +93,7 @@ def _handed_out(core: Core, wish: Wish, drawn: Drawn, decode: Callable[[Core, Dr
 def _collect(core: Core, lane: Lane, reply: Reply, until: float) -> Generator[Step, Any, Drawn | None]:
     """The batch of an answer; None where its payloads are gone already. It may be late only while it comes fast enough."""
     try:
-        n, live, schema_hash, flags, lease, indices, uses, priorities, whole = map(as_text, reply.data[:9])
+        n, live, schema_hash, flags, lease, indices, uses, _, whole = map(as_text, (*reply.data[:7], "", reply.data[8]))
         counted = np.array(uses.split(), np.int64) if uses else None
         size, size_live, record_bytes = int(n), int(live), 0 if "p" in flags else int(reply.data[9])
     except (ValueError, IndexError, OverflowError):
@@ -101,7 +101,7 @@ def _collect(core: Core, lane: Lane, reply: Reply, until: float) -> Generator[St
     yield from stored_schema(core, schema_hash, until)
     index = stored.indices(core.keys, indices)
     core.gave(int(index.max(initial=0)))
-    priority, of_all = stored.odds(core.keys, priorities, whole) if whole else (None, None)
+    priority, of_all = stored.odds(core.keys, reply.data[7], whole) if whole else (None, None)
     payloads: Any = reply.data[9:]
     if "p" not in flags:
         core.record_bytes = record_bytes

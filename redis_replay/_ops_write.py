@@ -197,15 +197,17 @@ def remove(core: Core, lane: Lane, indices: list[int]) -> Generator[Step, Any, i
     return removed
 
 
-def update_priority(core: Core, lane: Lane, indices: list[int], priority: Sequence[str]) -> Generator[Step, Any, Updated]:
-    """Sets the priority of each index, in steps; of an index named twice the last. `priority`: a text for each, or one."""
-    each = priority if len(priority) == len(indices) else [priority[0]] * len(indices)
-    pairs = list(dict(zip(map(str, indices), each, strict=True)).items())
+def update_priority(
+    core: Core, lane: Lane, indices: list[int], priority: NDArray[np.float64]
+) -> Generator[Step, Any, Updated]:  # fmt: skip
+    """Sets the priority of each index, in steps; of an index named twice the last. `priority`: one for each, or one for all."""
+    last = dict(zip(indices, np.broadcast_to(priority, len(indices)).tolist(), strict=True))
+    index, each = np.array(list(last), "<f8"), np.array(list(last.values()), "<f8")
     applied = ignored = 0
-    for low in range(0, len(pairs), MAX_ENDS):
-        flat = [text for pair in pairs[low : low + MAX_ENDS] for text in pair]
+    for low in range(0, len(last), MAX_ENDS):
+        step = slice(low, low + MAX_ENDS)
         try:
-            reply = yield from change(core, lane, scripts.update(pair=flat))
+            reply = yield from change(core, lane, scripts.update(index=index[step].tobytes(), priority=each[step].tobytes()))
         except ReplayError as error:
             error.done = low
             raise

@@ -122,9 +122,9 @@ def resolve() -> Script:
     return _script("resolve")
 
 
-def update(*, pair: Sequence[str]) -> Script:
-    """Sets priorities."""
-    return _script("update", *pair)
+def update(*, index: bytes, priority: bytes) -> Script:
+    """Sets priorities. Both: 8 bytes for each record, float64, lowest byte first."""
+    return _script("update", index, priority)
 
 
 def pace(*, rate_limiter: str, law: str) -> Script:

@@ -124,16 +124,16 @@ def indices(keys: Keys, text: str) -> NDArray[np.int64]:
         raise damaged(keys, "order", "a live index", wrong, "indices alone") from None
 
 
-def odds(keys: Keys, priorities: str, whole: str) -> tuple[NDArray[np.float64], Whole]:
-    """Priorities with spaces between, and what a draw says of all that could be drawn, as lua/include/weighted.lua makes it.
+def odds(keys: Keys, priorities: bytes, whole: str) -> tuple[NDArray[np.float64], Whole]:
+    """Priorities of 8 bytes each, and what a draw says of all that could be drawn, as lua/include/weighted.lua makes it.
 
     Raises:
         BufferDamagedError: one is no number.
     """
     try:
         total, exponent, least = whole.split()
-        found = np.array(priorities.split(), np.float64)
         known = [None if text == "-" else float(text) for text in (total, least)]
+        found = np.frombuffer(priorities, "<f8").astype(np.float64)
         return found, Whole(known[0], None if exponent == "-" else int(exponent), known[1])
     except (ValueError, OverflowError):
-        raise damaged(keys, "places", "a priority", f"{priorities} {whole}", "numbers alone") from None
+        raise damaged(keys, "buckets", "the sum of weights", whole, "numbers alone") from None

@@ -156,7 +156,7 @@ class ReplayBuffer(Shell):
             nothing was applied. The sampler has no priorities.
         """
         wanted = h.indices(index)
-        given = h.priorities(self._runtime().core, priority, len(wanted), optional=False)
+        given = h.new_priorities(self._runtime().core, priority, len(wanted))
         updated: Updated = self._run("update_priority", write.update_priority, wanted, given)
         return updated
 

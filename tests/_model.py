@@ -1,91 +1,8 @@
 """The buffer in plain Python: what docs/architecture.md promises, without Redis. One step at a time, no waits."""
 
-import math
 from dataclasses import dataclass, field
 
-M1, M2 = 4294967087, 4294944443
-
-
-class Mrg32k3a:
-    """The random numbers of lua/include/random.lua, in whole numbers."""
-
-    def __init__(self, seeds):
-        self.a, self.b = list(seeds[:3]), list(seeds[3:])
-
-    def next(self):
-        a = (1403580 * self.a[1] - 810728 * self.a[0]) % M1
-        b = (527612 * self.b[2] - 1370589 * self.b[0]) % M2
-        self.a, self.b = [*self.a[1:], a], [*self.b[1:], b]
-        return (a - b) % M1
-
-    def below(self, n):
-        """A whole number from 0 to n - 1: what would favour the first ones is drawn again."""
-        while (x := self.next()) >= M1 - M1 % n:
-            pass
-        return x % n
-
-    def different(self, n, size):
-        """n different numbers below `size`: the first places of a shuffle."""
-        places = list(range(size))
-        for i in range(n):
-            j = i + self.below(size - i)
-            places[i], places[j] = places[j], places[i]
-        return places[:n]
-
-
-FIT = 1023 / 1024  # lua/include/bucket.lua
-
-
-@dataclass
-class Bins:
-    """The weights of lua/include/bucket.lua: bin -> indices in their places."""
-
-    alpha: float
-    eps: float
-    seats: dict = field(default_factory=dict)
-
-    def part(self, priority):
-        """The bin of a priority, and its weight as a part of the bin's upper end."""
-        weight = max(2.0**-1022, min(2.0**1023, (priority + self.eps) ** self.alpha))
-        part, k = math.frexp(weight * FIT)
-        return (k - 1, 1.0) if part == 0.5 else (k, part)
-
-    def same(self, one, other):
-        """Whether both lie in one bin."""
-        return self.part(one)[0] == self.part(other)[0]
-
-    def sit(self, index, priority):
-        self.seats.setdefault(self.part(priority)[0], []).append(index)
-
-    def stand_up(self, index, priority):
-        """The last one has the place now."""
-        seats = self.seats[self.part(priority)[0]]
-        place, last = seats.index(index), seats.pop()
-        if last != index:
-            seats[place] = last
-
-    def draw(self, n, random, priorities, distinct):
-        full = [[k, list(self.seats[k])] for k in sorted(self.seats, reverse=True) if self.seats[k]]
-        drawn = []
-        while len(drawn) < n:
-            seats = self._bin(full, random)
-            place = random.below(len(seats))
-            _, part = self.part(priorities[seats[place]])
-            if part == 1 or random.next() < part * M1:
-                drawn.append(seats[place])
-                if distinct:
-                    seats[place] = seats[-1]
-                    seats.pop()
-        return drawn
-
-    def _bin(self, full, random):
-        sizes = [len(seats) * 2.0 ** (k - full[0][0]) for k, seats in full]
-        at = (random.next() + random.next() / M1) / M1 * sum(sizes)
-        for (_, seats), size in zip(full, sizes, strict=True):
-            if at < size:
-                return seats
-            at -= size
-        return [seats for _, seats in full if seats][-1]
+from tests._bins import SIZE, Bins, Mrg32k3a
 
 
 class RefusedError(Exception):
@@ -184,8 +101,8 @@ class Model:
             return sorted(among, key=lambda index: (self.priorities[index], index), reverse=rule == "MaxHeap()")[:n]
         random = Mrg32k3a(seeds)
         if rule.startswith("Prioritized"):
-            weighed = min(n, sum(map(len, self.bins.seats.values()))) if distinct else n
-            drawn = self.bins.draw(weighed, random, self.priorities, distinct)
+            weighed = min(n, self.bins.count()) if distinct else n
+            drawn = self.bins.draw(weighed, random, distinct)
             return (drawn + [index for index in order if index not in drawn])[:n]
         ranks = random.different(n, len(order)) if distinct else [random.below(len(order)) for _ in range(n)]
         return [order[rank] for rank in ranks]
@@ -194,6 +111,7 @@ class Model:
 
     def request(self, lane, undo=False):
         """The lane's next request. `undo`: the reply of its last one never came."""
+        self._put_in_order()
         draw = self.draws.pop(lane, None)
         if draw is not None and undo:
             self._go_back(draw)
@@ -227,10 +145,13 @@ class Model:
         """How many have the priority now, and how many are not in the buffer."""
         self.request(lane)
         applied = [(index, priority) for index, priority in pairs.items() if index in self.present | self.leased]
-        for index, priority in applied:
-            same = not self.bins or (index in self.live and priority and self.bins.same(priority, self.priorities[index]))
-            if same or index in self.leased:
-                self.priorities[index] = priority
+        for index, priority in pairs.items():
+            if (index, priority) not in applied:
+                self._look_for(index)
+                continue
+            drawn = index in self.live and (priority or not self.sampler.startswith("Prioritized"))
+            if not self.bins or index in self.leased or drawn:
+                self._change(index, priority)
             else:
                 value = self._leave(index)
                 self.priorities[index] = priority
@@ -248,6 +169,7 @@ class Model:
             need = max(1, min(need, have))
         if have < need:
             self._refuse("NOT_READY", have, need)
+        self._put_in_order()
         return min(n, have) if self.distinct else n
 
     def sample(self, lane, indices, lease=None):
@@ -321,7 +243,7 @@ class Model:
         for gone in (self.live, self.hidden, self.priorities, self.uses, self.parting, self.leases):
             gone.clear()
         if self.bins:
-            self.bins.seats.clear()
+            self.bins = Bins(self.bins.alpha, self.bins.eps)
         self.set = None
         for draw in self.draws.values():
             draw.held = False
@@ -372,23 +294,45 @@ class Model:
         if self._held(index):
             self.parting[index] = value
         else:
-            self.priorities.pop(index, None)
+            self._forget(index)
         self.uses.pop(index, None)
 
     def _enter(self, index, value):
         """May be drawn from now on, if its priority is not 0 where draws go by it."""
         if self.sampler.startswith("Prioritized") and self.priorities[index] == 0:
             self.hidden[index] = value
+            self.bins.leave(index)
             return
         self.live[index] = value
         if self.bins:
-            self.bins.sit(index, self.priorities[index])
+            self.bins.enter(index, self.priorities[index])
+
+    def _change(self, index, priority):
+        """Another priority for what stays where it is."""
+        self.priorities[index] = priority
+        if self.bins and index in self.live:
+            self.bins.change(index, priority)
+        elif self.bins:
+            self.bins.touch(index)
+
+    def _look_for(self, index):
+        if self.bins and index not in self.parting:
+            self.bins.opened.add(index // SIZE)
+
+    def _forget(self, index):
+        if self.priorities.pop(index, None) is not None and self.bins:
+            self.bins.leave(index)
+
+    def _put_in_order(self):
+        """What a script does before it draws, and at its end."""
+        if self.bins:
+            self.bins.settle()
 
     def _leave(self, index):
         if index in self.hidden:
             return self.hidden.pop(index)
         if self.bins:
-            self.bins.stand_up(index, self.priorities[index])
+            self.bins.leave(index)
         return self.live.pop(index)
 
     def _return(self, back):
@@ -408,7 +352,7 @@ class Model:
             if not self._held(index) and index in self.parting:
                 del self.parting[index]
                 self.uses.pop(index, None)
-                self.priorities.pop(index, None)
+                self._forget(index)
 
     def _give_back(self, lease):
         lent = self.leases.pop(lease, None)

@@ -2,7 +2,7 @@
 -- redis_replay/samplers.py and one rule in the tests' model. They choose among what is live; hidden ones, which only a sampler
 -- that goes by weight has, are in the order of all others, and have no weight.
 -- @include live
--- @include weighted
+-- @include pick
 local samplers = {}
 local RANDOM = {Uniform = true, Prioritized = true} -- those that need seeds
 
@@ -25,21 +25,9 @@ function samplers.Uniform(n, distinct)
   return live_of(ranks)
 end
 
--- Without replacement each is drawn from what is left: the last of a bin moves to the place of who was drawn, here alone. Fewer
--- than n where no more have a weight.
+-- Without replacement fewer than n, where no more have a weight.
 function samplers.Prioritized(n, distinct)
-  local list, out = weighted.full(), {}
-  for i = 1, distinct and math.min(n, bin.count()) or n do
-    local record, b, spot = weighted.one(list)
-    if not record then return nil, places end
-    out[i] = record.index
-    if distinct then
-      b.n = b.n - 1
-      b.moved[spot] = b.moved[b.n] or b.n
-      if list[1].n == 0 then weighted.sized(list) end
-    end
-  end
-  return out
+  return pick(distinct and math.min(n, (bin.count())) or n, distinct)
 end
 
 function samplers.MaxHeap(n)

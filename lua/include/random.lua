@@ -23,3 +23,17 @@ local function random_below(n)
   while x >= top do x = next_random() end
   return x % n
 end
+
+-- n numbers from 0 to 1, not 1 itself, each of two whole ones.
+local function random_parts(n)
+  local a1, a2, a3, b1, b2, b3 = unpack(seeds)
+  local out, high = {}, nil
+  for i = 1, 2 * n do
+    local a = (1403580 * a2 - 810728 * a1) % M1
+    local b = (527612 * b3 - 1370589 * b1) % M2
+    a1, a2, a3, b1, b2, b3 = a2, a3, a, b2, b3, b
+    if i % 2 == 1 then high = (a - b) % M1 else out[i / 2] = (high + (a - b) % M1 / M1) / M1 end
+  end
+  seeds = {a1, a2, a3, b1, b2, b3}
+  return out
+end

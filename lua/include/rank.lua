@@ -18,7 +18,9 @@ end
 
 function rank.write()
   local members, gone = {}, {}
-  for index, p in pairs(ranked_new) do members[#members + 1], members[#members + 2] = p, ranked_name(index) end
+  for index, p in pairs(ranked_new) do
+    members[#members + 1], members[#members + 2] = string.format('%.17g', p), ranked_name(index)
+  end
   for index in pairs(ranked_gone) do gone[#gone + 1] = ranked_name(index) end
   call_many('ZADD', ranked, members)
   call_many('ZREM', ranked, gone)

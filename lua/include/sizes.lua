@@ -5,10 +5,9 @@
 local function count_in(indices, given)
   local live = #indices
   if weight.is_used() then
-    if not given then priority.load(indices) end
     live = 0
-    for i, index in ipairs(indices) do
-      if priority.enter(index, given and given[i] or priority.of(index) or '1') then live = live + 1 end
+    for i, index in ipairs(priority.load(indices)) do
+      if priority.enter(index, given and given[i]) then live = live + 1 end
     end
   end
   bump('sampleable_size', live)
@@ -19,9 +18,8 @@ end
 local function count_out(indices)
   local live = #indices
   if weight.is_used() then
-    priority.load(indices)
     live = 0
-    for _, index in ipairs(indices) do
+    for _, index in ipairs(priority.load(indices)) do
       if priority.leave(index) then live = live + 1 end
     end
   end

@@ -41,13 +41,13 @@ end
 
 local function incomplete_priorities()
   local live = count('sampleable_size')
+  local drawable, all, pieces = bin.count()
   local n = redis.call('HLEN', priorities)
-  local kept = live + count('hidden') + count('leased') + count('parting') -- not the entries: one may be gone by hand
-  if n ~= kept then return wrong_size(priorities, n, kept) end
-  n = weight.in_bins() and redis.call('HLEN', places) or live
-  if n ~= live then return wrong_size(places, n, live) end
-  n = weight.in_bins() and bin.count() or live
-  if n ~= live then return wrong_size(buckets, n, live) end
+  if n > 0 and all == 0 then return wrong_size(buckets, 0, n) end
+  if n ~= all then return wrong_size(priorities, n, all) end
+  if weight.in_bins() and drawable ~= live then return wrong_size(buckets, drawable, live) end
+  n = redis.call('HLEN', places)
+  if n ~= pieces then return wrong_size(places, n, pieces) end
   n = weight.is_ranked() and redis.call('ZCARD', ranked) or present()
   return n ~= present() and wrong_size(ranked, n, present()) or nil
 end

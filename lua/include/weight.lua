@@ -3,8 +3,10 @@
 local weight = {SAMPLERS = {Uniform = true, Fifo = true, Lifo = true, MaxHeap = true, MinHeap = true, Prioritized = true}}
 local LEAST, MOST_WEIGHT = 2 ^ -1022, 2 ^ 1023
 local HEAPS = {['MaxHeap()'] = true, ['MinHeap()'] = true}
+local alpha, eps
+weight.UNIT = 6 -- weights are in units of 2^6
 
--- Of a text, or nil.
+-- A number, a text or nil.
 function weight.is_priority(p)
   local number = tonumber(p)
   return number ~= nil and number >= 0 and number < math.huge
@@ -58,19 +60,21 @@ local function is_selector(text)
   return not is_prioritized(text) or (weight.is_priority(option(text, 'alpha')) and weight.is_priority(option(text, 'eps')))
 end
 
--- The setting that scripts cannot go by, or nil.
+-- The setting that scripts cannot go by, or nil. Takes in what the others say.
 function weight.unsound()
   if not is_selector(settings.sampler) then return 'sampler' end
   if not is_selector(settings.remover) then return 'remover' end
   for _, name in ipairs({'alpha', 'eps'}) do
     if is_prioritized(settings.remover) and option(settings.remover, name) ~= weight.option(name) then return 'remover' end
   end
+  alpha, eps = tonumber(weight.option('alpha')), tonumber(weight.option('eps'))
   return nil
 end
 
--- (priority + eps) ^ alpha, as TorchRL's; what is so small or large that it would be 0 or infinite stays a number.
+-- (priority + eps) ^ alpha, as TorchRL's, in units of 2^UNIT, so that the sum of a block is a number; what is so small or
+-- large that it would be 0 or infinite stays one.
 function weight.of(p)
-  settings.alpha = settings.alpha or tonumber(weight.option('alpha'))
-  settings.eps = settings.eps or tonumber(weight.option('eps'))
-  return math.min(MOST_WEIGHT, math.max(LEAST, (p + settings.eps) ^ settings.alpha))
+  local w = (p + eps) ^ alpha
+  if w < LEAST then w = LEAST elseif w > MOST_WEIGHT then w = MOST_WEIGHT end
+  return w / 64
 end

@@ -1,5 +1,7 @@
 """Every refusal of every script leaves no trace: no key is changed but the remembered answer, and nothing is published."""
 
+from struct import pack
+
 import pytest
 
 from redis_replay import ReplayBuffer
@@ -37,7 +39,7 @@ def numbered(raw, verb, width=SMALL, **kwargs):
     arguments = {verb: {"lease": ["nobody.1"]} for verb in ("ack", "release")}
     arguments |= {"remove": {"index": [1, 2]}, "empty": {"reset": 1}, "shutdown": {"drain": 0}, "settle": {"forget": 0}}
     arguments["pace"] = {"rate_limiter": "Queue(size=9)", "law": "1 1 1 0 9 9 1"}
-    arguments["update"] = {"pair": ["1", "2.5"]}
+    arguments["update"] = {"index": pack("<d", 1), "priority": pack("<d", 2.5)}
     return raw(verb, **arguments.get(verb, {}), **kwargs)
 
 

@@ -1,5 +1,7 @@
 """Numbered requests, straight to the scripts: applied at most once, answered the same again, refused out of turn."""
 
+from struct import pack
+
 import pytest
 
 from redis_replay._encode import encode_batch
@@ -34,7 +36,7 @@ REQUESTS = {
     "wait-registering": lambda raw, **k: raw.wait(90, wait=1, **k),
     "settle": lambda raw, **k: raw.settle(**k),
     "ack": lambda raw, **k: raw("ack", lease=["nobody.1"], **k),
-    "update": lambda raw, **k: raw("update", pair=["1", "2.5", "9", "0"], **k),
+    "update": lambda raw, **k: raw("update", index=pack("<2d", 1, 9), priority=pack("<2d", 2.5, 0), **k),
     "pace": lambda raw, **k: raw("pace", rate_limiter="Queue(size=5)", law="1 1 1 0 5 5 1", **k),
     "release": lambda raw, **k: raw("release", lease=["nobody.1"], **k),
 }

@@ -16,8 +16,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from redis_replay import LeasesEnded, ReplayBuffer, Updated
 from redis_replay.exceptions import BufferFullError, BufferShutDownError, NotReadyError, RecordNotFoundError
 from redis_replay.samplers import Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Uniform
+from tests._bins import SIZE, Bins, finish
 from tests._contract import RawLane
-from tests._model import Bins, Model, RefusedError
+from tests._model import Model, RefusedError
 
 NAMES = itertools.count()
 HANDLES = st.sampled_from("ab")
@@ -287,18 +288,31 @@ class Machine(RuleBasedStateMachine):
     def weights_are_equal(self):
         with self.started():
             if self.model.bins:
-                keys, bins = self.lanes["lost_1"].keys, self.model.bins
-                ours = {
-                    f"{k} {place}": [index, self.model.priorities[index]]
-                    for k, seats in bins.seats.items()
-                    for place, index in enumerate(seats)
-                }
-                stored = self.client.hgetall(keys.key("places"))
-                assert {k.decode(): list(map(float, v.split())) for k, v in stored.items()} == ours
+                keys, bins, priorities = self.lanes["lost_1"].keys, self.model.bins, self.model.priorities
+                bins.settle()
+                there = sorted({index // SIZE for index in priorities})
+                stored = {int(n): np.frombuffer(text, "<f8") for n, text in self.client.hgetall(keys.key("priorities")).items()}
+                assert sorted(stored) == there
+                for number, text in stored.items():
+                    each = [priorities.get(number * SIZE + spot, -1.0) for spot in range(SIZE)]
+                    weights = bins.blocks[number].weights
+                    assert text[5:].tolist() == weights + each
+                    assert text[:3].tolist() == [
+                        pytest.approx(sum(weights)),
+                        sum(w > 0 for w in weights),
+                        sum(p >= 0 for p in each),
+                    ]
+                rows = {k: np.frombuffer(text, "<f8").tolist() for k, text in self.client.hgetall(keys.key("places")).items()}
+                assert rows == {b"%d 0" % k: row for k, row in bins.rows.items()}
                 for k, text in self.client.hgetall(keys.key("buckets")).items():
-                    n, total = text.split()
-                    parts = [bins.part(self.model.priorities[index])[1] for index in bins.seats[int(k)]]
-                    assert (int(n), float(total)) == (len(parts), pytest.approx(sum(parts), rel=1e-9))
+                    n, *more = text.split()
+                    if k == b"idle":
+                        assert int(n) == len(there) - sum(map(len, rows.values()))
+                        continue
+                    held = [bins.blocks[number] for number in bins.rows[int(k)]]
+                    parts = [sum(block.weights) / finish(int(k)) for block in held]
+                    assert (int(n), float(more[0])) == (len(parts), pytest.approx(sum(parts), rel=1e-9))
+                    assert int(more[1]) == sum(weight > 0 for block in held for weight in block.weights)
 
     @invariant()
     def the_doctor_is_content(self):
