@@ -29,6 +29,9 @@ fact('ranked', redis.call('ZCARD', ranked))
 local weighed = 0
 for _, text in ipairs(redis.call('HGETALL', buckets)) do weighed = weighed + (text:match('^(%d+) ') or 0) end
 fact('weighed', weighed)
+fact('versions', redis.call('ZCARD', versions))
+fact('dated', redis.call('ZCOUNT', versions, 0, '+inf'))
+fact('authors_size', redis.call('HLEN', authors))
 fact('skipped', redis.call('HGET', config, 'skipped') or '')
 fact('parting_size', redis.call('SCARD', parting))
 fact('uses_size', redis.call('HLEN', uses))

@@ -4,12 +4,14 @@
 -- Returns  each after a -
 --   OK name value…                    counters as exact text; state, capacity, waiters, lanes, holds, leases, writers, and
 --                                     idle_us: since the last write, or -1;
+--                                     lag: see lag.lua; by_writer: name, written, stale, evicted of each writer;
 --                                     whole: of the weights, see weighted.lua; max_priority: the largest ever set, or empty
 --   DAMAGED key found expected        the stream of records is missing
 --   GONE                              another epoch
 -- Writes   counters (clock), what a hold or a lane that ran out had kept
 -- @include request
 -- @include draw
+-- @include lag
 local refused = enter(epoch)
 if refused then return refused end
 redis.call('DEL', none)
@@ -22,7 +24,8 @@ table.insert(out, 1, 'OK')
 table.insert(out, 2, '-')
 local idle, alive = liveness(time)
 local _, whole = weighted.odds({})
-local facts = {whole = whole, max_priority = weight.is_used() and priority.largest() or '', idle_us = idle, writers = alive,
+local facts = {whole = whole, lag = lags(), by_writer = share.rows(),
+               max_priority = weight.is_used() and priority.largest() or '', idle_us = idle, writers = alive,
                state = settings.state, capacity = int(settings.capacity), waiters = int(redis.call('ZCARD', waiters)),
                lanes = int(redis.call('ZCARD', lanes)), holds = int(redis.call('ZCARD', holds)),
                leases = int(redis.call('ZCARD', leases))}

@@ -12,15 +12,17 @@ from redis_replay import _ops_admin as admin
 from redis_replay import _ops_lease as leases
 from redis_replay import _ops_read as read
 from redis_replay import _ops_sample as draw
+from redis_replay import _ops_version as ops_version
 from redis_replay import _ops_write as write
 from redis_replay import _options as opt
 from redis_replay import _scripts as scripts
+from redis_replay import _versions as versions
 from redis_replay._core import CALL_SECONDS, Core
 from redis_replay._decode import decode_record
 from redis_replay._encode import encode_batch, encode_record
 from redis_replay._runtime import AsyncRuntime
 from redis_replay._sync import ReplayBuffer
-from redis_replay._types import LeasesEnded, Report, Updated
+from redis_replay._types import LeasesEnded, Report, Stats, Updated
 from redis_replay.exceptions import BufferClosedError, BufferShutDownError, ReplayError
 
 
@@ -42,12 +44,14 @@ class AsyncReplayBuffer(h.Known):
         sampler: object = opt.UNSET,
         consume_after_n_samples: object = opt.UNSET,
         lease: object = opt.UNSET,
+        max_staleness: object = opt.UNSET,
         seed: int | None = None,
         poll_interval: float = 1.0,
         fresh: bool = False,
     ) -> None:
         options = {
             "capacity": capacity, "sampler": sampler, "consume_after_n_samples": consume_after_n_samples, "lease": lease,
+            "max_staleness": max_staleness,
         }  # fmt: skip
         mode = h.mode(options, fresh)
         self._prepare(url, name, options, batch_size, poll_interval, seed)
@@ -120,19 +124,21 @@ class AsyncReplayBuffer(h.Known):
 
     # Writing
 
-    async def add(self, record: Any, *, priority: Any = None, timeout: float | None = None) -> int:
+    async def add(self, record: Any, *, priority: Any = None, version: Any = None, timeout: float | None = None) -> int:
         limit = opt.seconds("timeout", timeout)
         core = (await self._runtime()).core
-        given = h.priorities(core, priority, 1)
+        given, origin = h.priorities(core, priority, 1), versions.origin(core, version, 1)
         rows = encode_record(record, core.schema)
-        return int((await self._run("add", write.write, rows, limit, given))[0])
+        return int((await self._run("add", write.write, rows, limit, given, origin))[0])
 
-    async def extend(self, batch: Any, *, priority: Any = None, timeout: float | None = None) -> NDArray[np.int64]:
+    async def extend(
+        self, batch: Any, *, priority: Any = None, version: Any = None, timeout: float | None = None
+    ) -> NDArray[np.int64]:  # fmt: skip
         limit = opt.seconds("timeout", timeout)
         core = (await self._runtime()).core
         rows = encode_batch(batch, core.schema)
-        given = h.priorities(core, priority, len(rows))
-        indices: NDArray[np.int64] = await self._run("extend", write.write, rows, limit, given)
+        given, origin = h.priorities(core, priority, len(rows)), versions.origin(core, version, len(rows))
+        indices: NDArray[np.int64] = await self._run("extend", write.write, rows, limit, given, origin)
         return indices
 
     async def update_priority(self, index: Any, priority: Any) -> Updated:
@@ -140,6 +146,10 @@ class AsyncReplayBuffer(h.Known):
         given = h.priorities((await self._runtime()).core, priority, len(wanted), optional=False)
         updated: Updated = await self._run("update_priority", write.update_priority, wanted, given)
         return updated
+
+    async def set_version(self, version: Any) -> int:
+        wanted = versions.buffers_version((await self._runtime()).core, version)
+        return int(await self._run("set_version", ops_version.set_version, wanted))
 
     async def remove(self, index: Any) -> int:
         return int(await self._run("remove", write.remove, h.indices(index)))
@@ -205,8 +215,8 @@ class AsyncReplayBuffer(h.Known):
                 assert schema is not None
                 yield decode_record(schema, payload, index)
 
-    async def stats(self) -> dict[str, int | float | str | bool]:
-        counters: dict[str, int | float | str | bool] = await self._read("stats", read.stats)
+    async def stats(self) -> Stats:
+        counters: Stats = await self._read("stats", read.stats)
         return counters
 
     async def doctor(self) -> Report:
@@ -214,7 +224,7 @@ class AsyncReplayBuffer(h.Known):
         return report
 
     async def _counter(self, name: str) -> int:
-        return int((await self.stats())[name])
+        return int((await self._read("stats", read.stats))[name])
 
     @property
     def write_count(self) -> Awaitable[int]:

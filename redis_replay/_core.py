@@ -118,6 +118,8 @@ class Core:
         self.epoch = ""
         self.capacity = 0
         self.sampler: Sampler = Uniform()
+        self.max_staleness: int | None = None
+        self.writer = ""  # as the caller calls it
         self.beta = 0.0  # of the sampler at first, then as the caller sets it
         self.consume: int | None = None
         self.lease: float | None = None  # seconds
@@ -138,13 +140,17 @@ class Core:
         self.beta = getattr(self.sampler, "beta", 0.0)
         self.consume = stored.uses(self.keys, config)
         self.lease = stored.lease(self.keys, config)
+        self.max_staleness = stored.max_staleness(self.keys, config)
         if "schema" in config:
             self.schema = stored.schema(self.keys, config["schema"], config.get("schema_hash"))
             self.record_bytes = stored.number(self.keys, "config", "record_bytes", config.get("record_bytes"))
 
     def identity(self) -> dict[str, Any]:
         """What another handle on the same buffer starts from. Holds no data."""
-        names = ("epoch", "capacity", "sampler", "beta", "consume", "lease", "schema", "record_bytes", "bulk_limit", "lacks")
+        names = (
+            "epoch", "capacity", "sampler", "beta", "consume", "lease", "schema", "record_bytes", "bulk_limit", "lacks",
+            "max_staleness", "writer",
+        )  # fmt: skip
         return {name: getattr(self, name) for name in names}
 
     def identify(self, identity: dict[str, Any]) -> None:
@@ -156,6 +162,11 @@ class Core:
         new = Core(self.keys, self.poll_interval, None, self.clock)
         new.identify(self.identity())
         return new
+
+    @property
+    def dates(self) -> bool:
+        """Whether the buffer keeps the version of each record."""
+        return self.max_staleness is not None or self.sampler.dates
 
     def seeds(self) -> list[int]:
         """Six seeds for a draw, as the script wants them."""

@@ -2,7 +2,6 @@
 
 import math
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +20,7 @@ from redis_replay._leases import caller
 from redis_replay._lua import verbs
 from redis_replay._ops_sample import Drawn
 from redis_replay._types import SampleInfo
+from redis_replay._versions import Versioned
 from redis_replay.embedded import EmbeddedServer, resolve
 from redis_replay.exceptions import (
     ArgumentError,
@@ -50,15 +50,10 @@ class Setup:
         return Core(Keys(self.name, self.address.db), self.poll_interval, seed, monotonic)
 
 
-class Known(ABC):
+class Known(Versioned):
     """What a handle tells about itself and its buffer without asking anybody."""
 
     _setup: Setup
-
-    @property
-    @abstractmethod
-    def _own(self) -> Core:
-        """What this handle knows now."""
 
     @property
     def local_stats(self) -> LocalStats:
@@ -113,7 +108,7 @@ def name_call(error: BaseException, call: str) -> None:
     """Gives an error the name of the call as its caller knows it, where it was raised under one of ours."""
     if isinstance(error, ServerRefusedError) and error.verb in INNER:
         error.restate(verb=call)
-    if isinstance(error, OutcomeUnknownError) and error.verb in ("add", "gate"):
+    if isinstance(error, OutcomeUnknownError) and error.verb in ("add", "gate", "version"):
         error.restate(verb=call)
         error.question.call = call
 
@@ -281,7 +276,14 @@ def _with_info(core: Core, drawn: Drawn) -> tuple[Any, SampleInfo]:
     probability = core.sampler.probability(len(drawn.index), drawn.live, drawn.priority, drawn.whole)
     weight = _priority_weight(core, drawn)
     info = SampleInfo(
-        drawn.index, probability, drawn.times_sampled, drawn.last, drawn.lease, priority=drawn.priority, priority_weight=weight
+        drawn.index,
+        probability,
+        drawn.times_sampled,
+        drawn.last,
+        drawn.lease,
+        priority=drawn.priority,
+        priority_weight=weight,
+        version=drawn.version,
     )
     return _decode(core, drawn), info
 

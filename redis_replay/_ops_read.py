@@ -15,6 +15,7 @@ from redis_replay.exceptions import BufferGoneError
 
 PAGE_BYTES = 8 * 2**20
 PAGE_RECORDS = 1000
+TEXTS = "state", "whole", "max_priority", "lag", "by_writer"  # of what stats tells
 GET_RECORDS = 4096  # of one script: the server answers nobody else meanwhile
 
 
@@ -35,20 +36,32 @@ def stored_schema(core: Core, expected_hash: str | None = None, until: float | N
     return core.schema
 
 
-def stats(core: Core) -> Generator[Step, Any, dict[str, int | float | str | bool]]:
+def stats(core: Core) -> Generator[Step, Any, dict[str, Any]]:
     """Every counter, in one round trip."""
     reply = yield from rq.ask(core, scripts.stats())
     texts = reply.texts()
-    raw: dict[str, int | float | str | bool] = {
-        name: value if name in ("state", "whole", "max_priority") else stored.number(core.keys, "counters", name, value)
+    raw: dict[str, Any] = {
+        name: value if name in TEXTS else stored.number(core.keys, "counters", name, value)
         for name, value in zip(texts[::2], texts[1::2], strict=True)
     }
     raw |= _priorities(core, str(raw.pop("whole")), str(raw.pop("max_priority")))
+    raw |= {"lag": stored.lags(core.keys, raw["lag"]), "by_writer": stored.by_writer(core.keys, raw["by_writer"])}
     raw["size"] = raw["sampleable_size"]
     raw["utilization"] = int(raw["storage_size"]) / int(raw["capacity"])
     raw["initialized"] = True
     raw["seconds_since_write"] = int(raw["idle_us"]) // 1_000_000  # whole, so that two looks in a row show the same
-    internal = ("clock", "clock_offset", "arrivals", "first", "last", "last_write", "idle_us", "rewound_at", "rewound_to")
+    internal = (
+        "clock",
+        "clock_offset",
+        "arrivals",
+        "first",
+        "last",
+        "last_write",
+        "idle_us",
+        "rewound_at",
+        "rewound_to",
+        "authors",
+    )
     return {name: raw[name] for name in sorted(raw) if name not in internal}
 
 

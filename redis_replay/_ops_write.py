@@ -15,11 +15,12 @@ from redis_replay._ops_read import stored_schema
 from redis_replay._options import FOREVER
 from redis_replay._schema import MAX_STEP, check
 from redis_replay._steps import Pipe, Step
-from redis_replay._types import Reply, Updated
+from redis_replay._types import Origin, Reply, Updated
 from redis_replay.exceptions import ArgumentError, BufferDamagedError, ReplayError
 from redis_replay.samplers import MAX_ENDS
 
 STEP_BYTES = MAX_STEP
+NOBODY = Origin()
 SMALL, SMALL_STEP = (
     4096,
     4 * 2**20,
@@ -27,10 +28,16 @@ SMALL, SMALL_STEP = (
 
 
 def write(
-    core: Core, lane: Lane, rows: Rows, timeout: float = FOREVER, priority: Sequence[str] = ()
+    core: Core,
+    lane: Lane,
+    rows: Rows,
+    timeout: float = FOREVER,
+    priority: Sequence[str] = (),
+    origin: Origin = NOBODY,
 ) -> Generator[Step, Any, NDArray[np.int64]]:
     """Writes all of `rows`, cut into steps in order, within `timeout` seconds; without end each step has CALL_SECONDS, and what
-    its bytes need on a slow line. Gives their indices, int64 (n,). `priority`: a text for each, one for all, or none.
+    its bytes need on a slow line. Gives their indices, int64 (n,). `priority`: a text for each, one for all, or none;
+    `origin`: the writer, and the versions likewise.
 
     Raises:
         ArgumentError: a record is empty, or above the limit of one step or of the server.
@@ -44,7 +51,7 @@ def write(
     for low, high in _cut(rows):
         until = deadline if timeout < FOREVER else core.clock() + CALL_SECONDS + min(rows.nbytes, STEP_BYTES) / SLOWEST
         try:
-            first, last = yield from _write_step(core, lane, rows, low, high, until, priority)
+            first, last = yield from _write_step(core, lane, rows, low, high, until, priority, origin)
         except ReplayError as error:
             error.done = done
             raise
@@ -76,13 +83,13 @@ def _cut(rows: Rows) -> Iterator[tuple[int, int]]:
 
 
 def _write_step(
-    core: Core, lane: Lane, rows: Rows, low: int, high: int, until: float, priority: Sequence[str]
+    core: Core, lane: Lane, rows: Rows, low: int, high: int, until: float, priority: Sequence[str], origin: Origin
 ) -> Generator[Step, Any, tuple[int, int]]:
     """One step, all of it or nothing. Sends the schema's text only where none is stored yet."""
     send = _add if rows.largest <= SMALL and (high - low) * rows.largest <= SMALL_STEP else _gate
     text = ""
     while True:
-        about = _about(rows, low, high, text, priority)
+        about = _about(rows, low, high, text, priority, origin)
         reply = yield from send(core, lane, rows, low, high, about, until)
         if reply.word == "OK":
             core.schema, core.record_bytes = core.schema or rows.schema, max(core.record_bytes, rows.largest)
@@ -111,13 +118,20 @@ class _About(TypedDict):
     total_bytes: int
     n: int
     priority: str
+    origin: str
 
 
-def _about(rows: Rows, low: int, high: int, text: str, priority: Sequence[str]) -> _About:
+def _about(rows: Rows, low: int, high: int, text: str, priority: Sequence[str], origin: Origin) -> _About:
     total = rows.nbytes if high - low == len(rows) else sum(rows.sizes[low:high])
     given = " ".join(priority if len(priority) < len(rows) else priority[low:high])
     return _About(
-        schema_hash=rows.schema.hash, schema=text, record_bytes=rows.largest, total_bytes=total, n=high - low, priority=given
+        schema_hash=rows.schema.hash,
+        schema=text,
+        record_bytes=rows.largest,
+        total_bytes=total,
+        n=high - low,
+        priority=given,
+        origin=origin.text(low, high, len(rows)),
     )
 
 

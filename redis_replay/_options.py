@@ -10,6 +10,7 @@ from redis_replay.exceptions import ArgumentError, ArgumentTypeError
 from redis_replay.samplers import Sampler, Uniform
 
 MAX_CAPACITY = 4_000_000_000  # a draw is one 32-bit random number
+MAX_VERSION = 2**53 - 1
 FOREVER = math.inf
 MIN_LEASE, MAX_LEASE = 0.05, 86400.0  # seconds
 
@@ -133,8 +134,18 @@ def _lease(value: object) -> str:
     return "None" if value is None else repr(lease_seconds(value))
 
 
-STORED = {"capacity": _capacity, "sampler": _sampler, "consume_after_n_samples": _uses, "lease": _lease}
-DEFAULTS: dict[str, object] = {"sampler": None, "consume_after_n_samples": None, "lease": None}
+def _staleness(value: object) -> str:
+    return "None" if value is None else str(whole_number("max_staleness", value, 0, MAX_VERSION))
+
+
+STORED = {
+    "capacity": _capacity,
+    "sampler": _sampler,
+    "consume_after_n_samples": _uses,
+    "lease": _lease,
+    "max_staleness": _staleness,
+}
+DEFAULTS: dict[str, object] = {"sampler": None, "consume_after_n_samples": None, "lease": None, "max_staleness": None}
 
 
 def stored(options: dict[str, object]) -> dict[str, tuple[str, bool]]:

@@ -79,15 +79,19 @@ def release(*, lease: Sequence[str]) -> Script:
     return _script("release", *lease)
 
 
-def add(*, schema_hash: str, schema: str, record_bytes: int, total_bytes: int, priority: str, payload: bytes, n: int) -> Script:
+def add(
+    *, schema_hash: str, schema: str, record_bytes: int, total_bytes: int, priority: str, origin: str, payload: bytes, n: int
+) -> Script:  # fmt: skip
     """`payload`: those of `n` records, as RESP bulk strings."""
-    head = _script("add", schema_hash, schema, record_bytes, total_bytes, priority)
+    head = _script("add", schema_hash, schema, record_bytes, total_bytes, priority, origin)
     return Script("add", head.args, payload, n)
 
 
-def gate(*, step: str, schema_hash: str, schema: str, record_bytes: int, total_bytes: int, n: int, priority: str) -> Script:
+def gate(
+    *, step: str, schema_hash: str, schema: str, record_bytes: int, total_bytes: int, n: int, priority: str, origin: str
+) -> Script:  # fmt: skip
     """Opens or closes the way for `n` large records."""
-    return _script("gate", step, schema_hash, schema, record_bytes, total_bytes, n, priority)
+    return _script("gate", step, schema_hash, schema, record_bytes, total_bytes, n, priority, origin)
 
 
 def sample(
@@ -116,6 +120,11 @@ def resolve() -> Script:
 def update(*, pair: Sequence[str]) -> Script:
     """Sets priorities."""
     return _script("update", *pair)
+
+
+def version(*, version: int) -> Script:
+    """Raises the buffer's version, or drops some of what would be too old."""
+    return _script("version", version)
 
 
 def remove(*, index: Sequence[int]) -> Script:

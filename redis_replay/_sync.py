@@ -14,15 +14,16 @@ from redis_replay import _ops_sample as draw
 from redis_replay import _ops_write as write
 from redis_replay import _options as opt
 from redis_replay import _scripts as scripts
+from redis_replay import _versions as versions
 from redis_replay._core import CALL_SECONDS, Core
 from redis_replay._decode import decode_record
 from redis_replay._encode import encode_batch, encode_record
 from redis_replay._runtime import Runtime
-from redis_replay._types import LeasesEnded, Report, Updated
+from redis_replay._types import LeasesEnded, Report, Stats, Updated
 from redis_replay.exceptions import BufferClosedError, BufferShutDownError, ReplayError
 
 
-class ReplayBuffer(h.Known):
+class ReplayBuffer(versions.SetsVersion, h.Known):
     """A replay buffer in Redis or Valkey. Creates it, or attaches to it if it is there and its settings are equal.
 
     Threads may share a handle; forked and spawned processes and unpickled copies get sockets of their own.
@@ -37,6 +38,8 @@ class ReplayBuffer(h.Known):
         consume_after_n_samples: a record leaves the buffer when it has been handed out so often; None is never.
         lease: seconds for which a batch is lent: its uses count when it is acknowledged, by `ack`, by the same thread's next
             `sample` or by `close`; else it comes back. 0.05 to 86,400, with consume_after_n_samples; None: uses count at once.
+        max_staleness: how much older than the buffer's version (`set_version`) a record may be; older ones are dropped.
+            0: of the current version alone; None: as old as it likes.
         seed: of this handle's draws; None is fresh entropy. A forked, unpickled or copied handle gets its own stream.
         poll_interval: seconds after which a wait looks again although no notice came, 0.01 to 600.
         fresh: delete the buffer first, if it is there.
@@ -60,12 +63,14 @@ class ReplayBuffer(h.Known):
         sampler: object = opt.UNSET,
         consume_after_n_samples: object = opt.UNSET,
         lease: object = opt.UNSET,
+        max_staleness: object = opt.UNSET,
         seed: int | None = None,
         poll_interval: float = 1.0,
         fresh: bool = False,
     ) -> None:
         options = {
             "capacity": capacity, "sampler": sampler, "consume_after_n_samples": consume_after_n_samples, "lease": lease,
+            "max_staleness": max_staleness,
         }  # fmt: skip
         mode = h.mode(options, fresh)
         self._prepare(url, name, options, batch_size, poll_interval, seed)
@@ -135,11 +140,13 @@ class ReplayBuffer(h.Known):
 
     # Writing
 
-    def add(self, record: Any, *, priority: Any = None, timeout: float | None = None) -> int:
+    def add(self, record: Any, *, priority: Any = None, version: Any = None, timeout: float | None = None) -> int:
         """Writes one record (a dict of arrays, tensors, scalars, text, bytes or dicts; or a TensorDict). Gives its index.
 
         Args:
             priority: a number >= 0, where the sampler goes by priority; None: its default for new records.
+            version: a whole number >= 0, of what the record was made with, where the buffer has max_staleness or Freshest();
+                None: that of the buffer when it arrives. One that is too old already is written, counted and dropped at once.
             timeout: seconds for the call, outages included; None and inf: 5 s.
 
         Raises:
@@ -148,18 +155,20 @@ class ReplayBuffer(h.Known):
         """
         limit = opt.seconds("timeout", timeout)
         core = self._runtime().core
-        given = h.priorities(core, priority, 1)
+        given, origin = h.priorities(core, priority, 1), versions.origin(core, version, 1)
         rows = encode_record(record, core.schema)
-        return int(self._run("add", write.write, rows, limit, given)[0])
+        return int(self._run("add", write.write, rows, limit, given, origin)[0])
 
-    def extend(self, batch: Any, *, priority: Any = None, timeout: float | None = None) -> NDArray[np.int64]:
+    def extend(
+        self, batch: Any, *, priority: Any = None, version: Any = None, timeout: float | None = None
+    ) -> NDArray[np.int64]:  # fmt: skip
         """Writes a batch: leaves with a leading batch dimension, or a list of records. Gives their indices, int64 (n,).
 
         All of it is written or none, up to 20,000 records and 64 MiB; a longer one goes in steps, in order. A batch larger
         than the capacity keeps its tail; the rest counts as written and evicted.
 
         Args:
-            priority: a number for all records, or one for each, as `add`.
+            priority, version: a number for all records, or one for each, as `add`.
             timeout: seconds for the call, outages included; None and inf: 5 s for each step, and 1 s for each MiB of it.
 
         Raises:
@@ -168,8 +177,8 @@ class ReplayBuffer(h.Known):
         limit = opt.seconds("timeout", timeout)
         core = self._runtime().core
         rows = encode_batch(batch, core.schema)
-        given = h.priorities(core, priority, len(rows))
-        indices: NDArray[np.int64] = self._run("extend", write.write, rows, limit, given)
+        given, origin = h.priorities(core, priority, len(rows)), versions.origin(core, version, len(rows))
+        indices: NDArray[np.int64] = self._run("extend", write.write, rows, limit, given, origin)
         return indices
 
     def update_priority(self, index: Any, priority: Any) -> Updated:
@@ -307,9 +316,11 @@ class ReplayBuffer(h.Known):
                 assert schema is not None
                 yield decode_record(schema, payload, index)
 
-    def stats(self) -> dict[str, int | float | str | bool]:
-        """Every counter in one round trip: plain scalars by name. docs/redis-cli.md says what each means."""
-        counters: dict[str, int | float | str | bool] = self._read("stats", read.stats)
+    def stats(self) -> Stats:
+        """Every counter in one round trip: scalars by name, and the dicts `lag` and `by_writer`. docs/redis-cli.md says what
+        each means.
+        """
+        counters: Stats = self._read("stats", read.stats)
         return counters
 
     def doctor(self) -> Report:
@@ -328,17 +339,17 @@ class ReplayBuffer(h.Known):
     @property
     def write_count(self) -> int:
         """Records written since the start, or since an `empty()` that reset it. Exact to 2^63 - 1."""
-        return int(self.stats()["write_count"])
+        return int(self._read("stats", read.stats)["write_count"])
 
     @property
     def sampleable_size(self) -> int:
         """Live records: those that may be drawn now."""
-        return int(self.stats()["sampleable_size"])
+        return int(self._read("stats", read.stats)["sampleable_size"])
 
     @property
     def storage_size(self) -> int:
         """Stored records, those included that a reader is still fetching."""
-        return int(self.stats()["storage_size"])
+        return int(self._read("stats", read.stats)["storage_size"])
 
     # Ends of life
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from redis_replay.exceptions import ArgumentError
 
-__all__ = ["Fifo", "Lifo", "MaxHeap", "MinHeap", "Prioritized", "Sampler", "Uniform"]
+__all__ = ["Fifo", "Freshest", "Lifo", "MaxHeap", "MinHeap", "Prioritized", "Sampler", "Uniform"]
 
 Floats = NDArray[np.float64]
 
@@ -35,10 +35,12 @@ class Sampler:
     Attributes:
         max_batch: records that one draw may take.
         bins: whether draws are in proportion to priorities.
+        dates: whether draws go by the versions of records.
     """
 
     max_batch: ClassVar[int] = MAX_ENDS
     bins: ClassVar[bool] = False
+    dates: ClassVar[bool] = False
 
     @property
     def ranks(self) -> bool:
@@ -189,13 +191,20 @@ class Lifo(Sampler):
     """The newest live records, newest first. With consume_after_n_samples=1 the buffer is a stack."""
 
 
+@dataclass(frozen=True)
+class Freshest(Sampler):
+    """The records of the highest versions (`extend(version=)`), highest first; of equals the newest."""
+
+    dates: ClassVar[bool] = True
+
+
 def parse(text: str) -> Sampler:
     """The sampler whose `repr()` is `text`.
 
     Raises:
         ValueError: there is none in this version.
     """
-    known = {kind.__name__: kind for kind in (Uniform, Prioritized, MaxHeap, MinHeap, Fifo, Lifo)}
+    known = {kind.__name__: kind for kind in (Uniform, Prioritized, MaxHeap, MinHeap, Fifo, Lifo, Freshest)}
     call = ast.parse(text, mode="eval").body
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id not in known:
         raise ValueError(f"no sampler of this version: {text}")

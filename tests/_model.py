@@ -3,35 +3,7 @@
 import math
 from dataclasses import dataclass, field
 
-M1, M2 = 4294967087, 4294944443
-
-
-class Mrg32k3a:
-    """The random numbers of lua/include/random.lua, in whole numbers."""
-
-    def __init__(self, seeds):
-        self.a, self.b = list(seeds[:3]), list(seeds[3:])
-
-    def next(self):
-        a = (1403580 * self.a[1] - 810728 * self.a[0]) % M1
-        b = (527612 * self.b[2] - 1370589 * self.b[0]) % M2
-        self.a, self.b = [*self.a[1:], a], [*self.b[1:], b]
-        return (a - b) % M1
-
-    def below(self, n):
-        """A whole number from 0 to n - 1: what would favour the first ones is drawn again."""
-        while (x := self.next()) >= M1 - M1 % n:
-            pass
-        return x % n
-
-    def different(self, n, size):
-        """n different numbers below `size`: the first places of a shuffle."""
-        places = list(range(size))
-        for i in range(n):
-            j = i + self.below(size - i)
-            places[i], places[j] = places[j], places[i]
-        return places[:n]
-
+from tests._mrg import M1, Mrg32k3a
 
 FIT = 1023 / 1024  # lua/include/bucket.lua
 
@@ -119,6 +91,11 @@ class Model:
     hidden: dict = field(default_factory=dict)  # those of priority 0
     priorities: dict = field(default_factory=dict)  # index -> priority
     set: float | None = None  # the largest priority ever set
+    limit: int | None = None  # max_staleness
+    version: int = 0
+    versions: dict = field(default_factory=dict)  # index -> version, of whatever was written
+    unseen: dict = field(default_factory=dict)  # index -> its writer, of those that were never handed out
+    shares: dict = field(default_factory=dict)  # writer -> {written, stale, evicted}, the latter two of those never handed out
     uses: dict = field(default_factory=dict)  # index -> times handed out, live or parting
     parting: dict = field(default_factory=dict)
     leases: dict = field(default_factory=dict)  # lease -> what it lent: index -> value
@@ -136,6 +113,7 @@ class Model:
                 "lapsed",
                 "reclaimed",
                 "late",
+                "stale",
             ),
             0,
         )
@@ -147,7 +125,8 @@ class Model:
         """Those of `stats()` that follow from what was done."""
         sizes = {"sampleable_size": len(self.live), "parting": len(self.parting), "leased": len(self.leased)}
         sizes["hidden"] = len(self.hidden)
-        return self.counts | sizes | {"storage_size": sum(sizes.values()), "state": self.state}
+        rest = {"state": self.state, "version": self.version, "unseen": len(self.unseen)}
+        return self.counts | sizes | {"storage_size": sum(sizes.values())} | rest
 
     @property
     def leased(self):
@@ -161,6 +140,16 @@ class Model:
     @property
     def heap(self):
         return self.sampler in ("MaxHeap()", "MinHeap()")
+
+    @property
+    def dates(self):
+        return self.limit is not None or self.sampler == "Freshest()"
+
+    def lags(self):
+        """As `stats()["lag"]`: exact below 16, then by powers of two."""
+        lags = [max(0, self.version - self.versions[index]) for index in self.present] if self.dates else []
+        least = [lag if lag < 16 else 1 << (lag.bit_length() - 1) for lag in lags]
+        return {lag: least.count(lag) for lag in least}
 
     @property
     def weighs(self):
@@ -181,6 +170,8 @@ class Model:
         if self.heap:
             order = sorted(self.live, key=lambda index: (self.priorities[index], index), reverse=self.sampler == "MaxHeap()")
             return order[:n]
+        if self.sampler == "Freshest()":
+            return sorted(self.live, key=lambda index: (self.versions[index], index), reverse=True)[:n]
         random = Mrg32k3a(seeds)
         if self.bins:
             return self.bins.draw(n, random, self.priorities, self.distinct)
@@ -202,7 +193,7 @@ class Model:
         self.request(lane, undo)
         self._end()
 
-    def extend(self, lane, values, priority=None):
+    def extend(self, lane, values, priority=None, version=None):
         self.request(lane)
         if self.state != "open":
             self._refuse("SHUT")
@@ -218,8 +209,23 @@ class Model:
             self._enter(index, value)
         self.last += len(values)
         self._count(write_count=len(values), records_total=len(values))
+        if self.dates:
+            self.versions |= dict(zip(indices, version or [self.version] * len(values), strict=True))
+            self.unseen |= dict.fromkeys(indices, lane)
+            self.shares.setdefault(lane, {"written": 0, "stale": 0, "evicted": 0})["written"] += len(values)
+            self._drop_stale(self.version)
         self._make_room()
         return indices
+
+    def set_version(self, lane, version):
+        """How many were dropped."""
+        self.request(lane)
+        if version < self.version:
+            self._refuse("LOWER", self.version)
+        dropped = self._drop_stale(version)
+        self.version = version
+        self._end()
+        return dropped
 
     def update(self, lane, pairs):
         """How many have the priority now, and how many are not in the buffer."""
@@ -252,6 +258,7 @@ class Model:
         """Hands `indices` out, as `choose` or a server chose them. Gives the uses of each, and whether it was the last."""
         if lease:
             return self._lend(lane, indices, lease)
+        self._see(indices)
         drawn, told = [], []
         for index in indices:
             self.uses[index] = self.uses.get(index, 0) + 1 if self.consume else 0
@@ -269,6 +276,7 @@ class Model:
 
     def _lend(self, lane, indices, lease):
         others = bool(self.leases)
+        self._see(indices)
         self.draws[lane] = Draw([(index, False) for index in indices], len(indices), held=True, lease=lease)
         self.leases[lease] = {index: self._leave(index) for index in indices}
         self._count(sample_calls=1, samples_returned=len(indices))
@@ -316,7 +324,7 @@ class Model:
     def empty(self, lane, reset):
         self.request(lane)
         self._count(removed=len(self.present) + len(self.leased))
-        for gone in (self.live, self.hidden, self.priorities, self.uses, self.parting, self.leases):
+        for gone in (self.live, self.hidden, self.priorities, self.uses, self.parting, self.leases, self.unseen):
             gone.clear()
         if self.bins:
             self.bins.seats.clear()
@@ -324,7 +332,8 @@ class Model:
         for draw in self.draws.values():
             draw.held = False
         if reset:
-            self.counts |= dict.fromkeys(("write_count", "consumed", "evicted", "removed"), 0)
+            self.counts |= dict.fromkeys(("write_count", "consumed", "evicted", "removed", "stale"), 0)
+            self.shares.clear()
         self._end()
 
     def shutdown(self, lane, drain):
@@ -358,6 +367,25 @@ class Model:
         for name, n in changes.items():
             self.counts[name] += n
 
+    def _see(self, indices):
+        for index in indices:
+            self.unseen.pop(index, None)
+
+    def _lose(self, indices, how):
+        for index in indices:
+            if index in self.unseen:
+                self.shares[self.unseen[index]][how] += 1
+
+    def _is_stale(self, index, version):
+        return self.limit is not None and self.versions[index] < version - self.limit
+
+    def _drop_stale(self, version):
+        old = [index for index in self.present if self._is_stale(index, version)]
+        self._count(stale=len(old))
+        self._lose(old, "stale")
+        self._part(old)
+        return len(old)
+
     def _held(self, index):
         return any(draw.held and index in dict(draw.records) for draw in self.draws.values())
 
@@ -371,6 +399,7 @@ class Model:
             self.parting[index] = value
         else:
             self.priorities.pop(index, None)
+        self.unseen.pop(index, None)
         self.uses.pop(index, None)
 
     def _enter(self, index, value):
@@ -392,10 +421,10 @@ class Model:
     def _return(self, back):
         """What comes back to the buffer: to its place, or evicted where eviction has passed it."""
         for index, value in back.items():
-            if index > self.passed:
+            if index > self.passed and not self._is_stale(index, self.version):
                 self._enter(index, value)
             else:
-                self._count(evicted=1)
+                self._count(**{"stale" if index > self.passed else "evicted": 1})
                 self._drop(index, value)
 
     def _set_largest(self, given):
@@ -433,11 +462,11 @@ class Model:
         for index in back:
             value = self.parting[index]
             self._count(consumed=-1)
-            if index > self.passed:
+            if index > self.passed and not self._is_stale(index, self.version):
                 del self.parting[index]
                 self._enter(index, value)
             else:
-                self._count(evicted=1)
+                self._count(**{"stale" if index > self.passed else "evicted": 1})
         if self.state == "shut" and self.drained and back:
             self.state, self.drained = "draining", False
 
@@ -446,6 +475,7 @@ class Model:
         if oldest:
             self.passed = max(self.passed, oldest[-1])
         self._count(evicted=len(oldest))
+        self._lose(oldest, "evicted")
         self._part(oldest)
 
     def _refuse(self, *why):

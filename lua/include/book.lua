@@ -4,12 +4,12 @@
 -- @include missing
 local settings, loaded, deltas = {}, {}, {}
 local SETTINGS = {'epoch', 'state', 'capacity', 'sampler', 'consume_after_n_samples', 'shutdowns', 'drained',
-  'schema_hash', 'record_bytes', 'skipped'}
+  'schema_hash', 'record_bytes', 'skipped', 'max_staleness', 'incoming'}
 local COUNTERS = {'first', 'last', 'sampleable_size', 'storage_size', 'hidden', 'leased', 'parting', 'used', 'clock',
-  'clock_offset', 'last_write', 'write_count', 'records_total', 'bytes_total', 'consumed', 'evicted', 'removed', 'sample_calls',
-  'samples_returned', 'lapsed', 'reclaimed', 'late', 'notices', 'foreign'}
+  'clock_offset', 'last_write', 'version', 'unseen', 'write_count', 'records_total', 'bytes_total', 'consumed', 'evicted',
+  'removed', 'stale', 'sample_calls', 'samples_returned', 'lapsed', 'reclaimed', 'late', 'notices', 'foreign'}
 local MAX_COUNT = '9223372036854775807' -- 2^63 - 1: what HINCRBY can hold
-local TOTALS = 11 -- COUNTERS behind this one may pass 2^53: their text is kept in `settings`, and never their value
+local TOTALS = 13 -- COUNTERS behind this one may pass 2^53: their text is kept in `settings`, and never their value
 
 -- The value that a counter has now; only those of COUNTERS that stay below 2^53.
 local function count(name)

@@ -60,9 +60,10 @@ local function describe(schema_hash, schema, record_bytes)
   if record_bytes > tonumber(settings.record_bytes) then redis.call('HSET', config, 'record_bytes', int(record_bytes)) end
 end
 
--- Counts the n newest entries of `records`, and makes room for them. Who writes is a writer.
-local function written(n, bytes, time, given)
-  append(n, given)
+-- Counts the n newest entries of `records`, drops those that are too old already, and makes room. Who writes is a writer.
+local function written(n, bytes, time, given, origin)
+  append(n, given, origin)
+  stale.drop(stale.overdue(count('version'), n))
   set_count('last_write', time)
   redis.call('ZADD', writers, int(time), lane)
   bump('bytes_total', bytes)

@@ -35,6 +35,7 @@ REQUESTS = {
     "settle": lambda raw, **k: raw.settle(**k),
     "ack": lambda raw, **k: raw("ack", lease=["nobody.1"], **k),
     "update": lambda raw, **k: raw("update", pair=["1", "2.5", "9", "0"], **k),
+    "version": lambda raw, **k: raw("version", version=3, **k),
     "release": lambda raw, **k: raw("release", lease=["nobody.1"], **k),
 }
 REFUSED = ("add", "gate", "sample", "wait", "wait-registering")  # by a shut buffer
@@ -55,7 +56,21 @@ def filled(server, make_buffer, request):
 def test_every_numbered_verb_is_tested():
     """A new verb with a number has to be added to this file; `resolve`, whose number is another's, has its own."""
     numbered = {verb for verb in verbs() if any(slot.name == "number" for slot in header(verb).argv)}
-    tested = {"add", "gate", "sample", "ack", "release", "remove", "update", "empty", "shutdown", "reopen", "wait", "settle"}
+    tested = {
+        "add",
+        "gate",
+        "sample",
+        "ack",
+        "release",
+        "remove",
+        "update",
+        "version",
+        "empty",
+        "shutdown",
+        "reopen",
+        "wait",
+        "settle",
+    }
     assert numbered - {"resolve"} == tested
 
 
