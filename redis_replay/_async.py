@@ -12,7 +12,6 @@ from redis_replay import _ops_admin as admin
 from redis_replay import _ops_lease as leases
 from redis_replay import _ops_read as read
 from redis_replay import _ops_sample as draw
-from redis_replay import _ops_version as ops_version
 from redis_replay import _ops_write as write
 from redis_replay import _options as opt
 from redis_replay import _scripts as scripts
@@ -149,7 +148,7 @@ class AsyncReplayBuffer(h.Known):
 
     async def set_version(self, version: Any) -> int:
         wanted = versions.buffers_version((await self._runtime()).core, version)
-        return int(await self._run("set_version", ops_version.set_version, wanted))
+        return int(await self._run("set_version", write.set_version, wanted))
 
     async def remove(self, index: Any) -> int:
         return int(await self._run("remove", write.remove, h.indices(index)))

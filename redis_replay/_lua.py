@@ -17,6 +17,7 @@ from typing import NamedTuple
 _INCLUDE = re.compile(r"\s*--\s*@include\s+(\w+)\s*$")
 _COMMENT = re.compile(r"\s*--(?!\[=*\[)")
 _LOCAL = re.compile(r"^local (?:function (?P<function>\w+)\(|(?P<names>\w+(?:, \w+)*) =)", re.MULTILINE)
+_WORD = re.compile(r"\w+")
 _SLOT = re.compile(r"(KEYS|ARGV)\[(\d+)(\.\.(\d*))?\]\s+(.*)")
 _PART = re.compile(r"(Returns|Writes|Publishes)\b\s*(.*)")
 _REPLY = re.compile(r"([A-Z][A-Z_]+(?: \| [A-Z][A-Z_]+)*)\b\s*(.*)")
@@ -85,8 +86,10 @@ def expand(root: Traversable, file: str, at: str = "", above: tuple[str, ...] = 
             yield from expand(root, f"include/{match[1]}.lua", f"{file}:{number}", (*above, file))
 
 
-def _scoped(piece: str, others: str) -> str:
-    """A piece in a block of its own, from which only the names come out that others use: Lua takes 200 locals at a time."""
+def _scoped(piece: str, others: frozenset[str]) -> str:
+    """A piece in a block of its own, from which only the names come out that are among the words of others: Lua takes 200
+    locals at a time.
+    """
 
     def declare(match: re.Match[str]) -> str:
         names = match["function"] or match["names"]
@@ -95,7 +98,7 @@ def _scoped(piece: str, others: str) -> str:
         return f"{kept}function {names}(" if match["function"] else f"{kept}{names} ="
 
     declared = [name for match in _LOCAL.finditer(piece) for name in (match["function"] or match["names"]).split(", ")]
-    used = [name for name in declared if re.search(rf"\b{name}\b", others)]
+    used = [name for name in declared if name in others]
     body = _LOCAL.sub(declare, piece)
     return f"local {', '.join(used)}\ndo\n{body}end\n" if used else piece
 
@@ -107,7 +110,9 @@ def join(root: Traversable, verb: str) -> Script:
         if text.strip() and not _COMMENT.match(text):
             pieces[file] = f"{pieces.get(file, '')}{text.rstrip()}\n"
     own = pieces.pop(f"{verb}.lua", "")
-    scoped = (_scoped(piece, "".join(p for f, p in pieces.items() if f != file) + own) for file, piece in pieces.items())
+    words = {file: frozenset(_WORD.findall(piece)) for file, piece in (pieces | {"": own}).items()}
+    others = {file: frozenset[str]().union(*(found for f, found in words.items() if f != file)) for file in pieces}
+    scoped = (_scoped(piece, others[file]) for file, piece in pieces.items())
     text = "".join(scoped) + own
     return Script(verb, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 

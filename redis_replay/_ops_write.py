@@ -199,9 +199,25 @@ def update_priority(core: Core, lane: Lane, indices: list[int], priority: Sequen
     return Updated(applied, ignored)
 
 
-def change(core: Core, lane: Lane, script: scripts.Script) -> Generator[Step, Any, Reply]:
+def set_version(core: Core, lane: Lane, version: int) -> Generator[Step, Any, int]:
+    """Drops what is too old under `version`, in steps, the last of which raises. Gives how many records were dropped."""
+    dropped = 0
+    while True:
+        try:
+            reply = yield from change(core, lane, scripts.version(version=version), ("OK", "MORE"))
+        except ReplayError as error:
+            error.done = dropped
+            raise
+        dropped += rq.numbers(core, reply, 1)[0]
+        if reply.word == "OK":
+            return dropped
+
+
+def change(
+    core: Core, lane: Lane, script: scripts.Script, answers: tuple[str, ...] = ("OK",)
+) -> Generator[Step, Any, Reply]:  # fmt: skip
     """A change without payloads: remove, empty, shutdown, reopen."""
     reply: Reply = yield from rq.request(core, lane, script, core.clock() + CALL_SECONDS, writes=True)
-    if reply.word != "OK":
+    if reply.word not in answers:
         raise rq.refused(core, script.verb, reply)
     return reply

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from redis_replay import _ops_version as ops
+from redis_replay import _ops_write as ops
 from redis_replay._core import Core
 from redis_replay._options import MAX_VERSION
 from redis_replay._types import Origin

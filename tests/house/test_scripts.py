@@ -81,7 +81,7 @@ LAYERS = [
     {"_core", "_steps"},
     {"_requests", "_burst", "_faults"},
     {"_ops_read", "_ops_lease", "_server_facts"},
-    {"_ops_write", "_ops_version", "_ops_sample", "_ops_admin", "_wire", "_greet"},
+    {"_ops_write", "_ops_sample", "_ops_admin", "_wire", "_greet"},
     {"_connection", "_resolve", "_versions"},
     {"_wakeup", "_handle", "_renewal"},
     {"_runtime"},
