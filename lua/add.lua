@@ -10,8 +10,9 @@
 -- ARGV[8]  total_bytes   int    bytes of all records
 -- ARGV[9]  priority      text   of each record, or one for all, with spaces between; or empty: the default
 -- ARGV[10] seed          text   six seeds of 32 bits with spaces between, where the remover is random, or empty
--- ARGV[11] keep_place    0|1    its wait has its turn
--- ARGV[12..]  payload    bytes  one for each record, 1 to 20,000
+-- ARGV[11] origin        text   writer and versions of the records, or empty: see age.lua
+-- ARGV[12] keep_place    0|1    its wait has its turn
+-- ARGV[13..]  payload    bytes  one for each record, 1 to 20,000
 -- Returns  each after the word what became of open_number: applied, never or -
 --   OK first last                     indices of the first and the last record
 --   SHUT                              the buffer is draining or shut
@@ -22,20 +23,20 @@
 --   LIMIT what value n limit          an index or a counter would pass its last value
 --   DAMAGED key found expected        the stream holds entries that cannot be the buffer's
 --   GONE | FORGOTTEN | STALE          another epoch | lane not known | a late copy
--- Writes   records, order, priorities, counters, writers, config (schema), what eviction touches
+-- Writes   records, order, priorities, versions, authors, shares, counters, writers, config (schema), what eviction touches
 -- Publishes  wake, standby to waiters
 -- @include write
 local schema_hash, schema, record_bytes, total_bytes = ARGV[5], ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])
-local n = #ARGV - 11
+local n = #ARGV - 12
 
-local again, became, time = accept(true, ARGV[11] == '1')
+local again, became, time = accept(true, ARGV[12] == '1')
 if again then return again end
 local why = refusal(n, schema_hash, schema, total_bytes, time)
 if why then return reply('add', became, why, time) end
 
-local id = redis.pcall('XADD', records, '0-*', 'd', ARGV[12])
+local id = redis.pcall('XADD', records, '0-*', 'd', ARGV[13])
 if type(id) ~= 'string' and not string.find(id.err, ' ID', 1, true) then -- refused for another reason: this raises it
-  redis.call('XADD', records, '0-*', 'd', ARGV[12])
+  redis.call('XADD', records, '0-*', 'd', ARGV[13])
 end
 local first = type(id) == 'string' and follows(id, n)
 if not first then -- somebody moved the stream's last id by hand
@@ -44,6 +45,6 @@ if not first then -- somebody moved the stream's last id by hand
 end
 leave_gap(first - 1)
 describe(schema_hash, schema, record_bytes)
-for i = 13, #ARGV do redis.call('XADD', records, '0-*', 'd', ARGV[i]) end
-written(n, total_bytes, time, ARGV[9], ARGV[10])
+for i = 14, #ARGV do redis.call('XADD', records, '0-*', 'd', ARGV[i]) end
+written(n, total_bytes, time, ARGV[9], ARGV[10], ARGV[11])
 return reply('add', became, {'OK', int(first), int(first + n - 1)}, time)

@@ -16,10 +16,11 @@
 -- @include process
 local epoch, format, mode = ARGV[1], ARGV[2], ARGV[3]
 local TYPES = {'hash', 'hash', 'stream', 'stream', 'zset', 'zset', 'hash', 'set', 'hash', 'zset', 'zset', 'hash', -- in the order
-  'hash', 'hash', 'hash', 'zset', 'zset', 'hash', 'zset', 'zset', 'hash'} -- of KEYS; the last two are no keys of ours
+  'hash', 'hash', 'hash', 'zset', 'zset', 'hash', 'hash', 'zset', 'hash', 'zset', 'zset', 'hash'} -- of KEYS; two are not ours
 local ZERO = {'write_count', 'records_total', 'bytes_total', 'sampleable_size', 'storage_size', 'leased', 'hidden', 'parting',
   'used', 'consumed', 'evicted', 'removed', 'sample_calls', 'samples_returned', 'last', 'notices', 'arrivals', 'lapsed',
-  'reclaimed', 'late', 'foreign', 'rewound', 'restarts', 'ignored', 'diff', 'era', 'clock', 'clock_offset', 'last_write'}
+  'reclaimed', 'late', 'foreign', 'rewound', 'restarts', 'ignored', 'diff', 'era', 'version', 'stale', 'unseen', 'authors',
+  'clock', 'clock_offset', 'last_write'}
 
 local function damage(there)
   for i, key in ipairs(KEYS) do

@@ -9,7 +9,7 @@
 --   OK removed                        how many were live
 --   DAMAGED key found expected        the stream of records is missing
 --   GONE | FORGOTTEN | STALE          another epoch | lane not known | a late copy
--- Writes   records, order, holes, uses, parting, counters
+-- Writes   records, order, holes, versions, authors, uses, parting, counters
 -- Publishes  wake, standby to waiters
 -- @include request
 local again, became, time = accept(false, false)

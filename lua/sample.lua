@@ -14,10 +14,10 @@
 -- ARGV[12] lease_us      int    how long the batch is lent, in microseconds; 0: it is consumed at once
 -- ARGV[13..18] seed      int    six seeds of 32 bits
 -- Returns  each after the word what became of open_number: applied, never or -
---   OK n live schema_hash flags lease indices uses priorities whole payload…   n indices, their hand-outs and priorities
---                                     (8 bytes each; empty: there are none), the others texts with spaces; whole: see
---                                     weighted.lua; flags: p
---                                     payloads follow (else the bytes of the largest record so far), l the last of a
+--   OK n live schema_hash flags lease indices uses priorities whole versions payload…   n indices, their hand-outs, priorities
+--                                     (8 bytes each; empty: there are none), versions, the others texts with spaces; whole:
+--                                     see weighted.lua;
+--                                     flags: p payloads follow (else the bytes of the largest record so far), l the last of a
 --                                     draining buffer, - not; lease: its name, - none
 --   NOT_READY have need shutdowns again_us idle_us writers leased live limiter    see wait.lua
 --   TOO_LARGE n record_bytes limit    the batch would be above the limit, in bytes
@@ -25,7 +25,7 @@
 --   LAPSED                            the batch of this number was not fetched in time; its records stay consumed
 --   DAMAGED key found expected        a live record has no entry
 --   GONE | FORGOTTEN | STALE          another epoch | lane not known | a late copy
--- Writes   order, priorities, uses, parting, held, holds, leases, leased, counters, waiters, waiting
+-- Writes   order, priorities, versions, authors, uses, parting, held, holds, leases, leased, counters, waiters, waiting
 -- Publishes  wake, standby to waiters
 -- @include use
 -- @include draw
@@ -44,7 +44,7 @@ end
 
 local function answer(became, indices, live, last, lease, counts, odd, payloads)
   local out = {'OK', became, int(#indices), live, settings.schema_hash, (payloads and 'p' or '') .. last, lease,
-               table.concat(indices, ' '), table.concat(counts, ' '), odd[1], odd[2]}
+               table.concat(indices, ' '), table.concat(counts, ' '), odd[1], odd[2], age.told(indices)}
   for _, payload in ipairs(payloads or {settings.record_bytes}) do out[#out + 1] = payload end
   return out
 end

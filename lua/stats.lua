@@ -6,12 +6,14 @@
 --                                     idle_us: since the last write, or -1;
 --                                     rate_limiter, limiter: see limit.lua; blocked: of each of the first 100 that wait: side,
 --                                     need, take, microseconds, 1 if it has its turn, channel; ; between them
+--                                     lag: see lag.lua; by_writer: name, written, stale, evicted of each writer;
 --                                     whole: of the weights, see weighted.lua; max_priority: the largest ever set, or empty
 --   DAMAGED key found expected        the stream of records is missing
 --   GONE                              another epoch
 -- Writes   counters (clock), what a hold or a lane that ran out had kept
 -- @include request
 -- @include draw
+-- @include lag
 local BLOCKED = 100
 
 local function blocked(time)
@@ -36,7 +38,8 @@ table.insert(out, 1, 'OK')
 table.insert(out, 2, '-')
 local idle, alive = liveness(time)
 local _, whole = weighted.odds({})
-local facts = {whole = whole, max_priority = weight.is_used() and priority.largest() or '', idle_us = idle, writers = alive,
+local facts = {whole = whole, lag = lags(), by_writer = share.rows(),
+               max_priority = weight.is_used() and priority.largest() or '', idle_us = idle, writers = alive,
                state = settings.state, capacity = int(settings.capacity), waiters = int(redis.call('ZCARD', waiters)),
                lanes = int(redis.call('ZCARD', lanes)), holds = int(redis.call('ZCARD', holds)),
                leases = int(redis.call('ZCARD', leases)), limiter = limit.word(), blocked = blocked(time),

@@ -7,6 +7,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from redis_replay import _arguments as args
 from redis_replay import _handle as h
 from redis_replay import _ops_admin as admin
 from redis_replay import _ops_lease as leases
@@ -16,12 +17,13 @@ from redis_replay import _ops_wait as waits
 from redis_replay import _ops_write as write
 from redis_replay import _options as opt
 from redis_replay import _scripts as scripts
+from redis_replay import _versions as versions
 from redis_replay._core import CALL_SECONDS, Core
 from redis_replay._decode import decode_record
 from redis_replay._encode import encode_batch, encode_record
 from redis_replay._runtime import AsyncRuntime
 from redis_replay._sync import ReplayBuffer
-from redis_replay._types import LeasesEnded, Report, Updated
+from redis_replay._types import LeasesEnded, Report, Stats, Updated
 from redis_replay.exceptions import BufferClosedError, BufferShutDownError, ReplayError
 from redis_replay.limiters import RateLimiter
 
@@ -46,13 +48,14 @@ class AsyncReplayBuffer(h.Known):
         rate_limiter: object = opt.UNSET,
         consume_after_n_samples: object = opt.UNSET,
         lease: object = opt.UNSET,
+        max_staleness: object = opt.UNSET,
         seed: int | None = None,
         poll_interval: float = 1.0,
         fresh: bool = False,
     ) -> None:
         options = {
             "capacity": capacity, "sampler": sampler, "remover": remover, "rate_limiter": rate_limiter,
-            "consume_after_n_samples": consume_after_n_samples, "lease": lease,
+            "consume_after_n_samples": consume_after_n_samples, "lease": lease, "max_staleness": max_staleness,
         }  # fmt: skip
         mode = h.mode(options, fresh)
         self._prepare(url, name, options, batch_size, poll_interval, seed)
@@ -126,31 +129,35 @@ class AsyncReplayBuffer(h.Known):
     # Writing
 
     async def add(
-        self, record: Any, *, priority: Any = None, timeout: float | None = None, cancel_event: Any = None
+        self, record: Any, *, priority: Any = None, version: Any = None, timeout: float | None = None, cancel_event: Any = None
     ) -> int:  # fmt: skip
         terms = h.terms(timeout, cancel_event)
         core = (await self._runtime()).core
-        given = h.priorities(core, priority, 1)
-        return int((await self._run("add", write.write, encode_record(record, core.schema), terms, given))[0])
+        given, origin = args.priorities(core, priority, 1), versions.origin(core, version, 1)
+        return int((await self._run("add", write.write, encode_record(record, core.schema), terms, given, origin))[0])
 
     async def extend(
-        self, batch: Any, *, priority: Any = None, timeout: float | None = None, cancel_event: Any = None
+        self, batch: Any, *, priority: Any = None, version: Any = None, timeout: float | None = None, cancel_event: Any = None
     ) -> NDArray[np.int64]:  # fmt: skip
         terms = h.terms(timeout, cancel_event)
         core = (await self._runtime()).core
         rows = encode_batch(batch, core.schema)
-        given = h.priorities(core, priority, len(rows))
-        indices: NDArray[np.int64] = await self._run("extend", write.write, rows, terms, given)
+        given, origin = args.priorities(core, priority, len(rows)), versions.origin(core, version, len(rows))
+        indices: NDArray[np.int64] = await self._run("extend", write.write, rows, terms, given, origin)
         return indices
 
     async def update_priority(self, index: Any, priority: Any) -> Updated:
-        wanted = h.indices(index)
-        given = h.new_priorities((await self._runtime()).core, priority, len(wanted))
+        wanted = args.indices(index)
+        given = args.new_priorities((await self._runtime()).core, priority, len(wanted))
         updated: Updated = await self._run("update_priority", write.update_priority, wanted, given)
         return updated
 
+    async def set_version(self, version: Any) -> int:
+        wanted = versions.buffers_version((await self._runtime()).core, version)
+        return int(await self._run("set_version", write.set_version, wanted))
+
     async def remove(self, index: Any) -> int:
-        return int(await self._run("remove", write.remove, h.indices(index)))
+        return int(await self._run("remove", write.remove, args.indices(index)))
 
     async def empty(self, empty_write_count: bool = True) -> None:
         await self._run("empty", write.change, scripts.empty(reset=opt.flag("empty_write_count", empty_write_count)))
@@ -175,7 +182,7 @@ class AsyncReplayBuffer(h.Known):
         return await self._end_leases(scripts.release, lease)
 
     async def _end_leases(self, verb: Any, lease: Any) -> LeasesEnded:
-        ended: LeasesEnded = await self._run(verb.__name__, leases.end, verb, h.lease_names(lease))
+        ended: LeasesEnded = await self._run(verb.__name__, leases.end, verb, args.lease_names(lease))
         return ended
 
     async def wait_until_sampleable(
@@ -211,7 +218,7 @@ class AsyncReplayBuffer(h.Known):
     # Looking
 
     async def get(self, index: Any) -> Any:
-        core, wanted = (await self._runtime()).core, h.indices(index)
+        core, wanted = (await self._runtime()).core, args.indices(index)
         return h.found(core, index, wanted, await self._read("get", read.get, wanted))
 
     async def records(self) -> AsyncIterator[Any]:
@@ -223,8 +230,8 @@ class AsyncReplayBuffer(h.Known):
                 assert schema is not None
                 yield decode_record(schema, payload, index)
 
-    async def stats(self) -> dict[str, Any]:
-        counters: dict[str, Any] = await self._read("stats", read.stats)
+    async def stats(self) -> Stats:
+        counters: Stats = await self._read("stats", read.stats)
         return counters
 
     async def doctor(self) -> Report:
@@ -232,7 +239,7 @@ class AsyncReplayBuffer(h.Known):
         return report
 
     async def _counter(self, name: str) -> int:
-        return int((await self.stats())[name])
+        return int((await self._read("stats", read.stats))[name])
 
     @property
     def write_count(self) -> Awaitable[int]:

@@ -18,6 +18,9 @@ _ERRORS: dict[str, Callable[[str, Data], e.ReplayError]] = {
     "DAMAGED": lambda name, d: e.BufferDamagedError(
         name=name, key=d[0], found=d[1].replace("_", " "), expected=d[2].replace("_", " ")
     ),
+    "LOWER": lambda name, d: e.ArgumentError(
+        name="version", allowed=f"at least {int(d[0])}, the version of buffer {name!r}, which never falls", found=int(d[1])
+    ),
     "TOO_LARGE": lambda name, d: e.ArgumentError(
         name="batch_size",
         allowed=f"such that a batch stays within {int(d[2]):,} bytes (a record has {int(d[1]):,})",
@@ -27,7 +30,7 @@ _ERRORS: dict[str, Callable[[str, Data], e.ReplayError]] = {
 
 # Words that are answers, or that the operations act on themselves.
 ANSWERS = frozenset(
-    {"OK", "OPEN", "CLOSED", "READY", "FORGOTTEN", "LAPSED", "NO_SCHEMA", "SCHEMA", "MISMATCH", "FORMAT", "REWOUND"}
+    {"OK", "OPEN", "CLOSED", "READY", "FORGOTTEN", "LAPSED", "MORE", "NO_SCHEMA", "SCHEMA", "MISMATCH", "FORMAT", "REWOUND"}
 )
 
 

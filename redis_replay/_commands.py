@@ -15,7 +15,7 @@ from redis_replay.exceptions import BufferNotFoundError, ReplayError
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _INVARIANTS = {
     "I1": "storage_size is the length of the stream",
-    "I2": "write_count is live + hidden + leased + consumed + evicted + removed",
+    "I2": "write_count is live + hidden + leased + consumed + evicted + removed + stale",
     "I3": "every entry of a side key names a stored record",
     "I4": "no index is above the last one given",
     "I5": "live + hidden + leased are within capacity",

@@ -123,6 +123,8 @@ class Core:
         self.capacity = 0
         self.sampler: Sampler = Uniform()
         self.remover: Sampler = Fifo()
+        self.max_staleness: int | None = None
+        self.writer = ""  # as the caller calls it
         self.beta = 0.0  # of the sampler at first, then as the caller sets it
         self.consume: int | None = None
         self.lease: float | None = None  # seconds
@@ -143,6 +145,7 @@ class Core:
         self.beta = getattr(self.sampler, "beta", 0.0)
         self.consume = stored.uses(self.keys, config)
         self.lease = stored.lease(self.keys, config)
+        self.max_staleness = stored.max_staleness(self.keys, config)
         if "schema" in config:
             self.schema = stored.schema(self.keys, config["schema"], config.get("schema_hash"))
             self.record_bytes = stored.number(self.keys, "config", "record_bytes", config.get("record_bytes"))
@@ -151,7 +154,7 @@ class Core:
         """What another handle on the same buffer starts from. Holds no data."""
         names = (
             "epoch", "capacity", "sampler", "remover", "beta", "consume", "lease", "schema", "record_bytes", "bulk_limit",
-            "lacks",
+            "lacks", "max_staleness", "writer",
         )  # fmt: skip
         return {name: getattr(self, name) for name in names}
 
@@ -164,6 +167,11 @@ class Core:
         new = Core(self.keys, self.poll_interval, None, self.clock)
         new.identify(self.identity())
         return new
+
+    @property
+    def dates(self) -> bool:
+        """Whether the buffer keeps the version of each record."""
+        return self.max_staleness is not None or self.sampler.dates or self.remover.dates
 
     def seeds(self) -> list[int]:
         """Six seeds for a draw, as the script wants them."""

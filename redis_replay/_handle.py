@@ -1,7 +1,5 @@
 """What the sync and the async handle share: arguments checked, wishes made, batches decoded. No I/O."""
 
-import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,17 +19,16 @@ from redis_replay._leases import caller
 from redis_replay._lua import verbs
 from redis_replay._ops_sample import Drawn
 from redis_replay._types import SampleInfo
+from redis_replay._versions import Versioned
 from redis_replay.embedded import EmbeddedServer, resolve
 from redis_replay.exceptions import (
     ArgumentError,
-    ArgumentTypeError,
     OutcomeUnknownError,
     RecordNotFoundError,
     ServerRefusedError,
 )
 from redis_replay.samplers import MAX_ENDS, Prioritized, not_negative
 
-MAX_INDEX = 2**53 - 1
 INNER = frozenset({*verbs(), "pipeline", "SCRIPT LOAD", "XRANGE"})  # what is done for a call, and has no name outside
 
 
@@ -50,15 +47,10 @@ class Setup:
         return Core(Keys(self.name, self.address.db), self.poll_interval, seed, monotonic)
 
 
-class Known(ABC):
+class Known(Versioned):
     """What a handle tells about itself and its buffer without asking anybody."""
 
     _setup: Setup
-
-    @property
-    @abstractmethod
-    def _own(self) -> Core:
-        """What this handle knows now."""
 
     @property
     def local_stats(self) -> LocalStats:
@@ -113,7 +105,7 @@ def name_call(error: BaseException, call: str) -> None:
     """Gives an error the name of the call as its caller knows it, where it was raised under one of ours."""
     if isinstance(error, ServerRefusedError) and error.verb in INNER:
         error.restate(verb=call)
-    if isinstance(error, OutcomeUnknownError) and error.verb in ("add", "gate"):
+    if isinstance(error, OutcomeUnknownError) and error.verb in ("add", "gate", "version"):
         error.restate(verb=call)
         error.question.call = call
 
@@ -266,22 +258,6 @@ def lent(core: Core, lease: object) -> float | None:
     return seconds
 
 
-def lease_names(lease: object) -> list[str]:
-    """One lease or many.
-
-    Raises:
-        ArgumentTypeError: it is neither a str nor a list, tuple or set of them.
-        ArgumentError: it cannot be the name of a lease.
-    """
-    names: list[Any] = list(lease) if isinstance(lease, list | tuple | set) else [lease]
-    for name in names:
-        if not isinstance(name, str):
-            raise ArgumentTypeError(name="lease", allowed="info.lease of a draw, or several of them", found=name)
-        if not re.fullmatch(r"\w+\.\d+", name):
-            raise ArgumentError(name="lease", allowed="info.lease of a draw, or several of them", found=name)
-    return names
-
-
 def decoder(return_info: object) -> Callable[[Core, Drawn], Any]:
     """What makes a batch, as the caller gets it, of what was drawn."""
     return _with_info if opt.flag("return_info", return_info) else _decode
@@ -310,7 +286,14 @@ def _with_info(core: Core, drawn: Drawn) -> tuple[Any, SampleInfo]:
     probability = core.sampler.probability(len(drawn.index), drawn.live, drawn.priority, drawn.whole)
     weight = _priority_weight(core, drawn)
     info = SampleInfo(
-        drawn.index, probability, drawn.times_sampled, drawn.last, drawn.lease, priority=drawn.priority, priority_weight=weight
+        drawn.index,
+        probability,
+        drawn.times_sampled,
+        drawn.last,
+        drawn.lease,
+        priority=drawn.priority,
+        priority_weight=weight,
+        version=drawn.version,
     )
     return _decode(core, drawn), info
 
@@ -325,72 +308,6 @@ def _tensor(index: Any) -> Any:
     import torch
 
     return torch.from_numpy(index)
-
-
-def indices(value: object) -> list[int]:
-    """One index or many (a sequence, an array, a tensor) as ints from 1 to 2^53 - 1."""
-    try:
-        array = np.asarray(value)
-    except ValueError:  # lists of unequal length
-        raise ArgumentTypeError(name="index", allowed="whole numbers from 1 to 2^53 - 1", found=value) from None
-    if array.size == 0:  # an empty list has no dtype of its own
-        return []
-    if array.dtype == object or array.dtype.kind not in "iu":
-        raise ArgumentTypeError(name="index", allowed="whole numbers from 1 to 2^53 - 1", found=value)
-    flat: list[int] = array.reshape(-1).tolist()
-    if not 1 <= min(flat) <= max(flat) <= MAX_INDEX:
-        raise ArgumentError(name="index", allowed="whole numbers from 1 to 2^53 - 1", found=value)
-    return flat
-
-
-def priorities(core: Core, value: object, n: int) -> list[str]:
-    """The priorities of `n` new records as text: one for all, one for each, or none for None.
-
-    Raises:
-        ArgumentError: as `new_priorities`.
-    """
-    return [] if value is None else list(map(repr, new_priorities(core, value, n).tolist()))
-
-
-def new_priorities(core: Core, value: object, n: int) -> NDArray[np.float64]:
-    """One priority for all of `n` records, or one for each: float64 (1,) or (n,).
-
-    Raises:
-        ArgumentError: neither the buffer's sampler nor its remover has priorities; there are neither one nor n; one is not a
-            finite number >= 0.
-    """
-    if not core.weighs:
-        allowed = f"left out where the sampler is {core.sampler!r} and the remover {core.remover!r}"
-        raise ArgumentError(name="priority", allowed=allowed, found=value)
-    flat = np.array(_floats(value), np.float64)
-    if len(flat) not in (1, n):
-        raise ArgumentError(
-            name="priority", allowed=f"one number, or one for each of {n} records", found=f"{len(flat)} of them"
-        )
-    wrong = ~((flat >= 0) & (flat < np.inf))
-    if wrong.any():
-        i = int(wrong.argmax())
-        raise ArgumentError(name=f"priority[{i}]", allowed="a finite number >= 0", found=float(flat[i]))
-    return flat
-
-
-def _floats(value: Any) -> list[float] | NDArray[np.float64]:
-    """Numbers, arrays, tensors, or lists of these, as floats; what is no number stays for the error as NaN would."""
-    if hasattr(value, "detach"):
-        value = value.detach().cpu()
-        value = (value.double() if value.is_floating_point() else value).numpy()
-    array = np.asarray(value) if not isinstance(value, list | tuple) else None
-    if array is not None and array.dtype.kind in "iuf":
-        return array.astype(np.float64).reshape(-1)
-    each = value if array is None else array.reshape(-1).tolist()
-    return [_float(i, one) for i, one in enumerate(each)]
-
-
-def _float(i: int, value: Any) -> float:
-    try:
-        return float("no number" if isinstance(value, (bool, np.bool_, str, bytes)) else value)
-    except (TypeError, ValueError, OverflowError):
-        raise ArgumentError(name=f"priority[{i}]", allowed="a finite number >= 0", found=value) from None
 
 
 def found(core: Core, index: object, wanted: Sequence[int], payloads: Sequence[bytes | None]) -> Any:

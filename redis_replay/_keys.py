@@ -9,7 +9,8 @@ from redis_replay.exceptions import ArgumentError, ArgumentTypeError
 # In the order of KEYS in lua/include/keys.lua; a test compares the two.
 NAMES = (
     "config", "counters", "records", "inbox", "order", "holes", "uses", "parting", "held", "holds", "leases", "leased",
-    "priorities", "places", "buckets", "ranked", "lanes", "requests", "writers", "waiters", "waiting", "none", "events",
+    "priorities", "places", "buckets", "ranked", "versions", "authors", "shares", "lanes", "requests", "writers", "waiters",
+    "waiting", "none", "events",
 )  # fmt: skip
 
 _NAME = re.compile(r"[A-Za-z0-9_.\-/:@+=]{1,200}")

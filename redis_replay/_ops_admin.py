@@ -36,7 +36,7 @@ NEED = "Redis 7.0 or Valkey 7.2"
 # What the doctor must know to judge.
 _COUNTED = {
     "capacity", "consumed", "evicted", "first", "hidden", "last", "leased", "parting", "removed", "sampleable_size",
-    "storage_size", "write_count",
+    "storage_size", "stale", "unseen", "write_count",
 }  # fmt: skip
 
 Options = dict[str, tuple[str, bool]]
@@ -168,7 +168,7 @@ def examine(core: Core) -> Generator[Step, Any, Report]:
     except BufferDamagedError as damage:
         findings = [Finding("I3", damage.key, damage.expected, damage.found)]
     checked = {"records": int(facts["xlen"])}
-    for what in ("order", "uses", "parting", "held", "holes", "leased", "priorities", "ranked"):
+    for what in ("order", "uses", "parting", "held", "holes", "leased", "priorities", "ranked", "versions", "authors"):
         looked, wrong = yield from read.audit(core, what)
         checked[what] = looked
         findings += [Finding("I3", core.keys.key(what), "a stored record", f"index {i} without one") for i in wrong]
@@ -176,6 +176,7 @@ def examine(core: Core) -> Generator[Step, Any, Report]:
 
 
 def _judge(core: Core, facts: dict[str, str]) -> Generator[Finding, None, None]:
+    facts = {"stale": "0", "unseen": "0"} | facts  # buffers of before have none
     n = {name: int(value) for name, value in facts.items() if value.lstrip("-").isdigit()}
     if lacking := _COUNTED - n.keys():
         yield Finding("I2", core.keys.key("counters"), f"a number each: {', '.join(sorted(lacking))}", "none")
@@ -189,8 +190,8 @@ def _judge(core: Core, facts: dict[str, str]) -> Generator[Finding, None, None]:
         ("I1", records, "entries", size, n["xlen"]),
         ("I1", core.keys.key("inbox"), "keys", 0, n["inbox"]),
         ("I1", counters, "storage_size = live + hidden + leased + parting", live + n["parting"], size),
-        ("I2", counters, "write_count = live + hidden + leased + consumed + evicted + removed",
-         live + n["consumed"] + n["evicted"] + n["removed"], n["write_count"]),
+        ("I2", counters, "write_count = live + hidden + leased + consumed + evicted + removed + stale",
+         live + n["consumed"] + n["evicted"] + n["removed"] + n["stale"], n["write_count"]),
         ("I3", core.keys.key("parting"), "entries", n["parting"], n["parting_size"]),
         ("I3", core.keys.key("uses"), "entries", n.get("used", 0), n["uses_size"]),
         ("I3", half, "entries, as its other half has", n["leases"], n["leased_size"]),
@@ -212,6 +213,10 @@ def _judge(core: Core, facts: dict[str, str]) -> Generator[Finding, None, None]:
         rules.append(("I3", core.keys.key("buckets"), "records", n["sampleable_size"], n["weighed"]))
     if core.sampler.ranks or core.remover.heap:
         rules.append(("I3", core.keys.key("ranked"), "entries", present, n["ranked"]))
+    if core.dates:
+        rules.append(("I3", core.keys.key("versions"), "entries", size, n["versions"]))
+        rules.append(("I3", core.keys.key("versions"), "live and hidden", present, n["dated"]))
+        rules.append(("I3", core.keys.key("authors"), "entries", n["unseen"], n["authors_size"]))
     for invariant, key, what, expected, found in rules:
         if expected != found:
             yield Finding(invariant, key, f"{what}: {expected}", str(found))

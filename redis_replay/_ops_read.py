@@ -14,7 +14,7 @@ from redis_replay._steps import Step
 from redis_replay._types import as_text
 from redis_replay.exceptions import BufferGoneError
 
-TEXTS = ("state", "whole", "max_priority", "blocked", "limiter", "rate_limiter")  # of what `stats` tells
+TEXTS = ("state", "whole", "max_priority", "blocked", "limiter", "rate_limiter", "lag", "by_writer")  # of what `stats` tells
 PAGE_BYTES = 8 * 2**20
 PAGE_RECORDS = 1000
 GET_RECORDS = 4096  # of one script: the server answers nobody else meanwhile
@@ -48,12 +48,13 @@ def stats(core: Core) -> Generator[Step, Any, dict[str, Any]]:
     raw["blocked"] = _blocked(core, str(raw.pop("blocked")))
     raw["limiter_difference"] = _difference(core, str(raw.pop("limiter")))
     raw |= _priorities(core, str(raw.pop("whole")), str(raw.pop("max_priority")))
+    raw |= {"lag": stored.lags(core.keys, raw["lag"]), "by_writer": stored.by_writer(core.keys, raw["by_writer"])}
     raw["size"] = raw["sampleable_size"]
     raw["utilization"] = int(raw["storage_size"]) / int(raw["capacity"])
     raw["initialized"] = True
     raw["seconds_since_write"] = int(raw["idle_us"]) // 1_000_000  # whole, so that two looks in a row show the same
     internal = ("clock", "clock_offset", "arrivals", "first", "last", "last_write", "idle_us", "rewound_at", "rewound_to",
-                "diff", "era")  # fmt: skip
+                "diff", "era", "authors")  # fmt: skip
     return {name: raw[name] for name in sorted(raw) if name not in internal}
 
 

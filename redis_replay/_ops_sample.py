@@ -41,6 +41,7 @@ class Drawn:
     times_sampled: NDArray[np.int64] | None
     priority: NDArray[np.float64] | None
     whole: Whole | None
+    version: NDArray[np.int64] | None
     live: int
     last: bool
     lease: str | None
@@ -93,16 +94,18 @@ def _handed_out(core: Core, wish: Wish, drawn: Drawn, decode: Callable[[Core, Dr
 def _collect(core: Core, lane: Lane, reply: Reply, until: float) -> Generator[Step, Any, Drawn | None]:
     """The batch of an answer; None where its payloads are gone already. It may be late only while it comes fast enough."""
     try:
-        n, live, schema_hash, flags, lease, indices, uses, _, whole = map(as_text, (*reply.data[:7], "", reply.data[8]))
+        told = (*reply.data[:7], "", *reply.data[8:10])
+        n, live, schema_hash, flags, lease, indices, uses, _, whole, versions = map(as_text, told)
         counted = np.array(uses.split(), np.int64) if uses else None
-        size, size_live, record_bytes = int(n), int(live), 0 if "p" in flags else int(reply.data[9])
+        size, size_live, record_bytes = int(n), int(live), 0 if "p" in flags else int(reply.data[10])
     except (ValueError, IndexError, OverflowError):
         raise rq.kept(core, reply) from None
     yield from stored_schema(core, schema_hash, until)
     index = stored.indices(core.keys, indices)
     core.gave(int(index.max(initial=0)))
     priority, of_all = stored.odds(core.keys, reply.data[7], whole) if whole else (None, None)
-    payloads: Any = reply.data[9:]
+    version = stored.versions(core.keys, versions) if versions else None
+    payloads: Any = reply.data[10:]
     if "p" not in flags:
         core.record_bytes = record_bytes
         payloads = yield from _fetch(core, lane, indices.split(), until)
@@ -110,7 +113,8 @@ def _collect(core: Core, lane: Lane, reply: Reply, until: float) -> Generator[St
         payloads = None
     if payloads is None:
         return None
-    return Drawn(index, counted, priority, of_all, size_live, "l" in flags, lease if lease != "-" else None, payloads)
+    name = lease if lease != "-" else None
+    return Drawn(index, counted, priority, of_all, version, size_live, "l" in flags, name, payloads)
 
 
 def _fetch(

@@ -17,11 +17,12 @@ from redis_replay._ops_wait import reach, room_wish
 from redis_replay._options import FOREVER
 from redis_replay._schema import MAX_STEP, check
 from redis_replay._steps import Pipe, Step
-from redis_replay._types import Reply, Updated
+from redis_replay._types import Origin, Reply, Updated
 from redis_replay.exceptions import ArgumentError, BufferDamagedError, ReplayError
 from redis_replay.samplers import MAX_CHOSEN, MAX_ENDS, Fifo
 
 STEP_BYTES = MAX_STEP
+NOBODY = Origin()
 SMALL, SMALL_STEP = (
     4096,
     4 * 2**20,
@@ -37,11 +38,11 @@ class Terms:
 
 
 def write(
-    core: Core, lane: Lane, rows: Rows, terms: Terms = Terms(), priority: Sequence[str] = ()
+    core: Core, lane: Lane, rows: Rows, terms: Terms = Terms(), priority: Sequence[str] = (), origin: Origin = NOBODY
 ) -> Generator[Step, Any, NDArray[np.int64]]:  # fmt: skip
     """Writes all of `rows`, cut into steps in order, within the timeout; without end a step waits for its room, and then has
-    CALL_SECONDS, and what its bytes need on a slow line. `priority`: a text for each, one for all, or none. Gives their
-    indices, int64 (n,).
+    CALL_SECONDS, and what its bytes need on a slow line. `priority`: a text for each, one for all, or none; `origin`: the
+    writer, and the versions likewise. Gives their indices, int64 (n,).
 
     Raises:
         ArgumentError: a record is empty, or above the limit of one step or of the server.
@@ -54,7 +55,7 @@ def write(
     done, deadline = 0, core.clock() + terms.timeout
     for low, high in _cut(rows, MAX_ENDS if core.remover == Fifo() else MAX_CHOSEN):
         try:
-            first, last = yield from _write_step(core, lane, rows, low, high, deadline, terms, priority)
+            first, last = yield from _write_step(core, lane, rows, low, high, deadline, terms, priority, origin)
         except ReplayError as error:
             error.done = done
             raise
@@ -94,6 +95,7 @@ def _write_step(
     deadline: float,
     terms: Terms,
     priority: Sequence[str],
+    origin: Origin,
 ) -> Generator[Step, Any, tuple[int, int]]:
     """One step, all of it or nothing. Sends the schema's text only where none is stored yet. Where the rate limiter is against
     it, it waits for its turn, without its bytes.
@@ -105,7 +107,7 @@ def _write_step(
         if terms.cancel_event is not None and terms.cancel_event.is_set():
             yield from reach(core, lane, room, deadline)  # which says so
         until = deadline if deadline < FOREVER else core.clock() + CALL_SECONDS + min(rows.nbytes, STEP_BYTES) / SLOWEST
-        about = _about(rows, low, high, text, priority, seed, has_turn)
+        about = _about(rows, low, high, text, priority, origin, seed, has_turn)
         reply = yield from send(core, lane, rows, low, high, about, until)
         if reply.word == "OK":
             core.schema, core.record_bytes = core.schema or rows.schema, max(core.record_bytes, rows.largest)
@@ -138,15 +140,18 @@ class _About(TypedDict):
     n: int
     priority: str
     seed: str
+    origin: str
     keep_place: bool
 
 
-def _about(rows: Rows, low: int, high: int, text: str, priority: Sequence[str], seed: str, has_turn: bool) -> _About:
+def _about(
+    rows: Rows, low: int, high: int, text: str, priority: Sequence[str], origin: Origin, seed: str, has_turn: bool
+) -> _About:  # fmt: skip
     total = rows.nbytes if high - low == len(rows) else sum(rows.sizes[low:high])
     given = " ".join(priority if len(priority) < len(rows) else priority[low:high])
     return _About(
         schema_hash=rows.schema.hash, schema=text, record_bytes=rows.largest, total_bytes=total, n=high - low, priority=given,
-        seed=seed, keep_place=has_turn,
+        seed=seed, origin=origin.text(low, high, len(rows)), keep_place=has_turn,
     )  # fmt: skip
 
 
@@ -216,9 +221,25 @@ def update_priority(
     return Updated(applied, ignored)
 
 
-def change(core: Core, lane: Lane, script: scripts.Script) -> Generator[Step, Any, Reply]:
+def set_version(core: Core, lane: Lane, version: int) -> Generator[Step, Any, int]:
+    """Drops what is too old under `version`, in steps, the last of which raises. Gives how many records were dropped."""
+    dropped = 0
+    while True:
+        try:
+            reply = yield from change(core, lane, scripts.version(version=version), ("OK", "MORE"))
+        except ReplayError as error:
+            error.done = dropped
+            raise
+        dropped += rq.numbers(core, reply, 1)[0]
+        if reply.word == "OK":
+            return dropped
+
+
+def change(
+    core: Core, lane: Lane, script: scripts.Script, answers: tuple[str, ...] = ("OK",)
+) -> Generator[Step, Any, Reply]:  # fmt: skip
     """A change without payloads: remove, empty, shutdown, reopen, another rate limiter."""
     reply: Reply = yield from rq.request(core, lane, script, core.clock() + CALL_SECONDS, writes=True)
-    if reply.word != "OK":
+    if reply.word not in answers:
         raise rq.refused(core, script.verb, reply)
     return reply

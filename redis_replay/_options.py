@@ -11,6 +11,7 @@ from redis_replay.limiters import RateLimiter
 from redis_replay.samplers import Fifo, Prioritized, Sampler, Uniform
 
 MAX_CAPACITY = 4_000_000_000  # a draw is one 32-bit random number
+MAX_VERSION = 2**53 - 1
 FOREVER = math.inf
 MIN_LEASE, MAX_LEASE = 0.05, 86400.0  # seconds
 
@@ -171,12 +172,17 @@ def _lease(value: object) -> str:
     return "None" if value is None else repr(lease_seconds(value))
 
 
+def _staleness(value: object) -> str:
+    return "None" if value is None else str(whole_number("max_staleness", value, 0, MAX_VERSION))
+
+
 STORED = {
     "capacity": _capacity, "sampler": _sampler, "remover": _remover, "rate_limiter": _rate_limiter,
-    "consume_after_n_samples": _uses, "lease": _lease,
+    "consume_after_n_samples": _uses, "lease": _lease, "max_staleness": _staleness,
 }  # fmt: skip
 DEFAULTS: dict[str, object] = {
     "sampler": None, "remover": None, "rate_limiter": None, "consume_after_n_samples": None, "lease": None,
+    "max_staleness": None,
 }  # fmt: skip
 
 

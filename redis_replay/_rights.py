@@ -21,8 +21,8 @@ WRITE = {
     "del": "K", "exec": "", "hdel": "K f", "hexists": "K f", "hincrby": "K f 1", "hset": "K f v", "publish": "E x",
     "pubsub|numsub": "W", "rename": "K K", "sadd": "K m", "smismember": "K m", "srem": "K m", "subscribe": "W E", "time": "",
     "unlink": "K", "xadd": "K 0-1 d v", "xdel": "K 0-1", "xgroup|create": "K g 0", "xgroup|destroy": "K g",
-    "xrevrange": "K + -", "xtrim": "K MAXLEN 0", "zadd": "K 0 m", "zrange": "K 0 1", "zrangebyscore": "K 0 1", "zrem": "K m",
-    "zremrangebyrank": "K 0 1", "zrevrange": "K 0 1", "zscore": "K m",
+    "xrevrange": "K + -", "xtrim": "K MAXLEN 0", "zadd": "K 0 m", "zmscore": "K m", "zrange": "K 0 1", "zrangebyscore": "K 0 1",
+    "zrem": "K m", "zremrangebyrank": "K 0 1", "zrevrange": "K 0 1", "zscore": "K m",
 }  # fmt: skip
 OPTIONAL = ("info",)  # what lua/greet.lua goes on without
 FIRST = ("client|setname", "multi", "discard", "evalsha")  # what logging in and the look itself need

@@ -80,20 +80,20 @@ def release(*, lease: Sequence[str]) -> Script:
 
 
 def add(
-    *, schema_hash: str, schema: str, record_bytes: int, total_bytes: int, priority: str, seed: str, keep_place: bool,
-    payload: bytes, n: int,
+    *, schema_hash: str, schema: str, record_bytes: int, total_bytes: int, priority: str, seed: str, origin: str,
+    keep_place: bool, payload: bytes, n: int,
 ) -> Script:  # fmt: skip
     """`payload`: those of `n` records, as RESP bulk strings."""
-    head = _script("add", schema_hash, schema, record_bytes, total_bytes, priority, seed, keep_place)
+    head = _script("add", schema_hash, schema, record_bytes, total_bytes, priority, seed, origin, keep_place)
     return Script("add", head.args, payload, n)
 
 
 def gate(
     *, step: str, schema_hash: str, schema: str, record_bytes: int, total_bytes: int, n: int, priority: str, seed: str,
-    keep_place: bool,
+    origin: str, keep_place: bool,
 ) -> Script:  # fmt: skip
     """Opens or closes the way for `n` large records."""
-    return _script("gate", step, schema_hash, schema, record_bytes, total_bytes, n, priority, seed, keep_place)
+    return _script("gate", step, schema_hash, schema, record_bytes, total_bytes, n, priority, seed, origin, keep_place)
 
 
 def sample(
@@ -130,6 +130,11 @@ def update(*, index: bytes, priority: bytes) -> Script:
 def pace(*, rate_limiter: str, law: str) -> Script:
     """Another rate limiter."""
     return _script("pace", rate_limiter, law)
+
+
+def version(*, version: int) -> Script:
+    """Raises the buffer's version, or drops some of what would be too old."""
+    return _script("version", version)
 
 
 def remove(*, index: Sequence[int]) -> Script:

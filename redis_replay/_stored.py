@@ -79,6 +79,42 @@ def lease(keys: Keys, config: Mapping[str, str]) -> float | None:
         raise damaged(keys, "config", "lease", text, "a number of seconds, or None") from None
 
 
+def max_staleness(keys: Keys, config: Mapping[str, str]) -> int | None:
+    """How much older than the buffer's version a record may be.
+
+    Raises:
+        BufferDamagedError: it is no number.
+    """
+    text = config.get("max_staleness", "None")
+    return None if text == "None" else number(keys, "config", "max_staleness", text)
+
+
+def lags(keys: Keys, text: str) -> dict[int, int]:
+    """Lag -> records, as lua/include/lag.lua tells it.
+
+    Raises:
+        BufferDamagedError: it is no such text.
+    """
+    try:
+        return {int(lag): int(n) for lag, n in (word.split(":") for word in text.split())}
+    except ValueError:
+        raise damaged(keys, "versions", "lags", text, "numbers alone") from None
+
+
+def by_writer(keys: Keys, text: str) -> dict[str, dict[str, int]]:
+    """Writer -> what it wrote, as lua/include/shares.lua tells it.
+
+    Raises:
+        BufferDamagedError: it is no such text.
+    """
+    words = text.split()
+    try:
+        rows = zip(words[::4], *([int(n) for n in words[i::4]] for i in (1, 2, 3)), strict=True)
+        return {writer: {"written": a, "stale": b, "evicted": c} for writer, a, b, c in rows}
+    except ValueError:
+        raise damaged(keys, "shares", "a writer's share", text, "a name and three numbers") from None
+
+
 def selector(keys: Keys, config: Mapping[str, str], which: str) -> Sampler:
     """The sampler or the remover, as `which` says.
 
@@ -122,6 +158,18 @@ def indices(keys: Keys, text: str) -> NDArray[np.int64]:
     except (ValueError, OverflowError):
         wrong = next(word for word in words if not _NUMBER.fullmatch(word) or len(word) > 16)
         raise damaged(keys, "order", "a live index", wrong, "indices alone") from None
+
+
+def versions(keys: Keys, text: str) -> NDArray[np.int64]:
+    """Versions with spaces between, as a draw gives them.
+
+    Raises:
+        BufferDamagedError: one is none.
+    """
+    try:
+        return np.array(text.split(), np.int64)
+    except (ValueError, OverflowError):
+        raise damaged(keys, "versions", "a version", text, "whole numbers alone") from None
 
 
 def odds(keys: Keys, priorities: bytes, whole: str) -> tuple[NDArray[np.float64], Whole]:

@@ -6,6 +6,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from redis_replay import _arguments as args
 from redis_replay import _handle as h
 from redis_replay import _ops_admin as admin
 from redis_replay import _ops_lease as leases
@@ -15,16 +16,17 @@ from redis_replay import _ops_wait as waits
 from redis_replay import _ops_write as write
 from redis_replay import _options as opt
 from redis_replay import _scripts as scripts
+from redis_replay import _versions as versions
 from redis_replay._core import CALL_SECONDS
 from redis_replay._decode import decode_record
 from redis_replay._encode import encode_batch, encode_record
 from redis_replay._shell import Shell
-from redis_replay._types import LeasesEnded, Report, Updated
+from redis_replay._types import LeasesEnded, Report, Stats, Updated
 from redis_replay.exceptions import BufferShutDownError
 from redis_replay.limiters import RateLimiter
 
 
-class ReplayBuffer(Shell):
+class ReplayBuffer(versions.SetsVersion, Shell):
     """A replay buffer in Redis or Valkey. Creates it, or attaches to it if it is there and its settings are equal.
 
     Threads may share a handle; forked and spawned processes and unpickled copies get sockets of their own.
@@ -41,6 +43,8 @@ class ReplayBuffer(Shell):
         consume_after_n_samples: a record leaves the buffer when it has been handed out so often; None is never.
         lease: seconds for which a batch is lent: its uses count when it is acknowledged, by `ack`, by the same thread's next
             `sample` or by `close`; else it comes back. 0.05 to 86,400, with consume_after_n_samples; None: uses count at once.
+        max_staleness: how much older than the buffer's version (`set_version`) a record may be; older ones are dropped.
+            0: of the current version alone; None: as old as it likes.
         seed: of this handle's draws; None is fresh entropy. A forked, unpickled or copied handle gets its own stream.
         poll_interval: seconds after which a wait looks again although no notice came, 0.01 to 600.
         fresh: delete the buffer first, if it is there.
@@ -66,13 +70,14 @@ class ReplayBuffer(Shell):
         rate_limiter: object = opt.UNSET,
         consume_after_n_samples: object = opt.UNSET,
         lease: object = opt.UNSET,
+        max_staleness: object = opt.UNSET,
         seed: int | None = None,
         poll_interval: float = 1.0,
         fresh: bool = False,
     ) -> None:
         options = {
             "capacity": capacity, "sampler": sampler, "remover": remover, "rate_limiter": rate_limiter,
-            "consume_after_n_samples": consume_after_n_samples, "lease": lease,
+            "consume_after_n_samples": consume_after_n_samples, "lease": lease, "max_staleness": max_staleness,
         }  # fmt: skip
         mode = h.mode(options, fresh)
         self._prepare(url, name, options, batch_size, poll_interval, seed)
@@ -102,12 +107,14 @@ class ReplayBuffer(Shell):
     # Writing
 
     def add(
-        self, record: Any, *, priority: Any = None, timeout: float | None = None, cancel_event: Any = None
+        self, record: Any, *, priority: Any = None, version: Any = None, timeout: float | None = None, cancel_event: Any = None
     ) -> int:  # fmt: skip
         """Writes one record (a dict of arrays, tensors, scalars, text, bytes or dicts; or a TensorDict). Gives its index.
 
         Args:
             priority: a number >= 0, where the sampler or the remover goes by priority; None: its default for new records.
+            version: a whole number >= 0, of what the record was made with, where the buffer has max_staleness or Freshest();
+                None: that of the buffer when it arrives. One that is too old already is written, counted and dropped at once.
             timeout: seconds for the call, outages and the wait for room included; None and inf: without end while the rate
                 limiter is against it, and 5 s else. 0 asks once.
             cancel_event: anything with is_set(), looked at every 0.1 s of a wait; set, it ends the wait.
@@ -119,11 +126,11 @@ class ReplayBuffer(Shell):
         """
         terms = h.terms(timeout, cancel_event)
         core = self._runtime().core
-        given = h.priorities(core, priority, 1)
-        return int(self._run("add", write.write, encode_record(record, core.schema), terms, given)[0])
+        given, origin = args.priorities(core, priority, 1), versions.origin(core, version, 1)
+        return int(self._run("add", write.write, encode_record(record, core.schema), terms, given, origin)[0])
 
     def extend(
-        self, batch: Any, *, priority: Any = None, timeout: float | None = None, cancel_event: Any = None
+        self, batch: Any, *, priority: Any = None, version: Any = None, timeout: float | None = None, cancel_event: Any = None
     ) -> NDArray[np.int64]:  # fmt: skip
         """Writes a batch: leaves with a leading batch dimension, or a list of records. Gives their indices, int64 (n,).
 
@@ -132,7 +139,7 @@ class ReplayBuffer(Shell):
         the tail stays; the rest counts as written and evicted.
 
         Args:
-            priority: a number for all records, or one for each, as `add`.
+            priority, version: a number for all records, or one for each, as `add`.
             timeout, cancel_event: as `add`; without end each step has 1 s more for each MiB of it.
 
         Raises:
@@ -142,8 +149,8 @@ class ReplayBuffer(Shell):
         terms = h.terms(timeout, cancel_event)
         core = self._runtime().core
         rows = encode_batch(batch, core.schema)
-        given = h.priorities(core, priority, len(rows))
-        indices: NDArray[np.int64] = self._run("extend", write.write, rows, terms, given)
+        given, origin = args.priorities(core, priority, len(rows)), versions.origin(core, version, len(rows))
+        indices: NDArray[np.int64] = self._run("extend", write.write, rows, terms, given, origin)
         return indices
 
     def update_priority(self, index: Any, priority: Any) -> Updated:
@@ -155,14 +162,14 @@ class ReplayBuffer(Shell):
             ArgumentError (a ValueError): a priority is NaN, infinite, negative or no number; its name tells the position, and
             nothing was applied. The sampler has no priorities.
         """
-        wanted = h.indices(index)
-        given = h.new_priorities(self._runtime().core, priority, len(wanted))
+        wanted = args.indices(index)
+        given = args.new_priorities(self._runtime().core, priority, len(wanted))
         updated: Updated = self._run("update_priority", write.update_priority, wanted, given)
         return updated
 
     def remove(self, index: Any) -> int:
         """Takes records out by index (one or many); those that are not there are passed over. Gives how many were."""
-        return int(self._run("remove", write.remove, h.indices(index)))
+        return int(self._run("remove", write.remove, args.indices(index)))
 
     def empty(self, empty_write_count: bool = True) -> None:
         """Takes all records out. Indices go on: none ever means other bytes.
@@ -225,7 +232,7 @@ class ReplayBuffer(Shell):
         return self._end_leases(scripts.release, lease)
 
     def _end_leases(self, verb: Any, lease: Any) -> LeasesEnded:
-        ended: LeasesEnded = self._run(verb.__name__, leases.end, verb, h.lease_names(lease))
+        ended: LeasesEnded = self._run(verb.__name__, leases.end, verb, args.lease_names(lease))
         return ended
 
     def wait_until_sampleable(
@@ -288,7 +295,7 @@ class ReplayBuffer(Shell):
         Raises:
             RecordNotFoundError: there is none (any more). RecordDecodeError.
         """
-        core, wanted = self._runtime().core, h.indices(index)
+        core, wanted = self._runtime().core, args.indices(index)
         return h.found(core, index, wanted, self._read("get", read.get, wanted))
 
     def records(self) -> Iterator[Any]:
@@ -305,9 +312,11 @@ class ReplayBuffer(Shell):
                 assert schema is not None
                 yield decode_record(schema, payload, index)
 
-    def stats(self) -> dict[str, Any]:
-        """Every counter in one round trip: plain scalars by name. docs/redis-cli.md says what each means."""
-        counters: dict[str, Any] = self._read("stats", read.stats)
+    def stats(self) -> Stats:
+        """Every counter in one round trip: scalars by name, the dicts `lag` and `by_writer`, and the list `blocked`.
+        docs/redis-cli.md says what each means.
+        """
+        counters: Stats = self._read("stats", read.stats)
         return counters
 
     def doctor(self) -> Report:
@@ -326,17 +335,17 @@ class ReplayBuffer(Shell):
     @property
     def write_count(self) -> int:
         """Records written since the start, or since an `empty()` that reset it. Exact to 2^63 - 1."""
-        return int(self.stats()["write_count"])
+        return int(self._read("stats", read.stats)["write_count"])
 
     @property
     def sampleable_size(self) -> int:
         """Live records: those that may be drawn now."""
-        return int(self.stats()["sampleable_size"])
+        return int(self._read("stats", read.stats)["sampleable_size"])
 
     @property
     def storage_size(self) -> int:
         """Stored records, those included that a reader is still fetching."""
-        return int(self.stats()["storage_size"])
+        return int(self._read("stats", read.stats)["storage_size"])
 
     # Ends of life
 

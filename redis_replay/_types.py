@@ -1,11 +1,24 @@
 """Small values that calls give back."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+Stats = dict[str, int | float | str | bool | dict[int, int] | dict[str, dict[str, int]]]
+
+
+class Origin(NamedTuple):
+    """Who writes records (empty: the buffer does not ask), and under which versions: one for each, one for all, or none."""
+
+    writer: str = ""
+    versions: Sequence[str] = ()
+
+    def text(self, low: int, high: int, n: int) -> str:
+        """Of the records from `low` to `high` of `n`, as scripts take it."""
+        return " ".join((self.writer, *(self.versions if len(self.versions) < n else self.versions[low:high])))
 
 
 def as_text(value: object) -> str:
@@ -22,6 +35,7 @@ class SampleInfo:
         probability: float64 (n,), with which one draw gives this record: 1 / live for Uniform, 1 for an end.
         priority: float64 (n,), of each record when it was drawn; None where records have none.
         priority_weight: float32 (n,), importance weights of a draw by priority; None of any other.
+        version: int64 (n,), under which each record was written; None where the buffer keeps no versions.
         times_sampled: int64 (n,), hand-outs of each record, this one included; None in a buffer that does not count them.
         lease: the name of the batch's lease, for `ack` and `release`; None where it was not lent.
         last: whether a draining buffer gave out the last of its records.
@@ -34,6 +48,7 @@ class SampleInfo:
     lease: str | None = None
     priority: NDArray[np.float64] | None = None
     priority_weight: NDArray[np.float32] | None = None
+    version: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from redis_replay.exceptions import ArgumentError
 
-__all__ = ["Fifo", "Lifo", "MaxHeap", "MinHeap", "Prioritized", "Sampler", "Uniform"]
+__all__ = ["Fifo", "Freshest", "Lifo", "MaxHeap", "MinHeap", "Prioritized", "Sampler", "Uniform"]
 
 Floats = NDArray[np.float64]
 
@@ -40,12 +40,14 @@ class Sampler:
         random: whether it needs random numbers.
         bins: whether draws are in proportion to priorities.
         heap: whether draws are from an end of the order of priorities.
+        dates: whether draws go by the versions of records.
     """
 
     max_batch: ClassVar[int] = MAX_ENDS
     random: ClassVar[bool] = False
     bins: ClassVar[bool] = False
     heap: ClassVar[bool] = False
+    dates: ClassVar[bool] = False
 
     @property
     def ranks(self) -> bool:
@@ -192,13 +194,20 @@ class Lifo(Sampler):
     """The newest live records, newest first. With consume_after_n_samples=1 the buffer is a stack."""
 
 
+@dataclass(frozen=True)
+class Freshest(Sampler):
+    """The records of the highest versions (`extend(version=)`), highest first; of equals the newest."""
+
+    dates: ClassVar[bool] = True
+
+
 def parse(text: str) -> Sampler:
     """The sampler whose `repr()` is `text`.
 
     Raises:
         ValueError: there is none in this version.
     """
-    known = {kind.__name__: kind for kind in (Uniform, Prioritized, MaxHeap, MinHeap, Fifo, Lifo)}
+    known = {kind.__name__: kind for kind in (Uniform, Prioritized, MaxHeap, MinHeap, Fifo, Lifo, Freshest)}
     call = ast.parse(text, mode="eval").body
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id not in known:
         raise ValueError(f"no sampler of this version: {text}")

@@ -125,7 +125,7 @@ class RawLane:
 
     def add(self, rows, **kwargs):
         """A write of small records."""
-        return self("add", **about(rows), payload=rows.payloads(), **kwargs)
+        return self("add", payload=rows.payloads(), **about(rows) | kwargs)
 
     def gate(self, rows, steps=("open", "adds", "close"), number=None, **kwargs):
         """A write of large records: the answers of the gates that are sent, or what the server says instead."""
@@ -136,7 +136,7 @@ class RawLane:
                 for payload in rows.payloads():
                     pipeline.xadd(self.keys.key("inbox"), {"d": payload}, id="0-*", nomkstream=True)
             else:
-                pipeline.eval(*self.command("gate", number, step=step, n=len(rows), **about(rows), **kwargs))
+                pipeline.eval(*self.command("gate", number, step=step, n=len(rows), **about(rows) | kwargs))
         replies = pipeline.execute(raise_on_error=False)
         gates = [reply for reply in replies if isinstance(reply, list)]
         return [_as_text(reply) for reply in gates] or replies
@@ -168,13 +168,8 @@ def about(rows):
     """What a write says about its records."""
     sizes = [len(payload) for payload in rows.payloads()]
     described = {"record_bytes": max(sizes), "total_bytes": sum(sizes)}
-    return described | {
-        "schema_hash": rows.schema.hash,
-        "schema": rows.schema.text,
-        "priority": "",
-        "seed": "",
-        "keep_place": 0,
-    }
+    described |= {"schema_hash": rows.schema.hash, "schema": rows.schema.text}
+    return described | {"priority": "", "seed": "", "origin": "", "keep_place": 0}
 
 
 def _as_text(reply):

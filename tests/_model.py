@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from tests._bins import SIZE, Bins, Mrg32k3a
+from tests._bins import SIZE, Bins
+from tests._mrg import Mrg32k3a
 
 
 class RefusedError(Exception):
@@ -38,6 +39,11 @@ class Model:
     hidden: dict = field(default_factory=dict)  # those of priority 0
     priorities: dict = field(default_factory=dict)  # index -> priority
     set: float | None = None  # the largest priority ever set
+    limit: int | None = None  # max_staleness
+    version: int = 0
+    versions: dict = field(default_factory=dict)  # index -> version, of whatever was written
+    unseen: dict = field(default_factory=dict)  # index -> its writer, of those that were never handed out
+    shares: dict = field(default_factory=dict)  # writer -> {written, stale, evicted}, the latter two of those never handed out
     uses: dict = field(default_factory=dict)  # index -> times handed out, live or parting
     parting: dict = field(default_factory=dict)
     leases: dict = field(default_factory=dict)  # lease -> what it lent: index -> value
@@ -55,6 +61,7 @@ class Model:
                 "lapsed",
                 "reclaimed",
                 "late",
+                "stale",
             ),
             0,
         )
@@ -66,7 +73,8 @@ class Model:
         """Those of `stats()` that follow from what was done."""
         sizes = {"sampleable_size": len(self.live), "parting": len(self.parting), "leased": len(self.leased)}
         sizes["hidden"] = len(self.hidden)
-        return self.counts | sizes | {"storage_size": sum(sizes.values()), "state": self.state}
+        rest = {"state": self.state, "version": self.version, "unseen": len(self.unseen)}
+        return self.counts | sizes | {"storage_size": sum(sizes.values())} | rest
 
     @property
     def leased(self):
@@ -76,6 +84,16 @@ class Model:
     @property
     def distinct(self):
         return self.consume is not None or "replacement=True" not in self.sampler
+
+    @property
+    def dates(self):
+        return self.limit is not None or "Freshest()" in (self.sampler, self.remover)
+
+    def lags(self):
+        """As `stats()["lag"]`: exact below 16, then by powers of two."""
+        lags = [max(0, self.version - self.versions[index]) for index in self.present] if self.dates else []
+        least = [lag if lag < 16 else 1 << (lag.bit_length() - 1) for lag in lags]
+        return {lag: least.count(lag) for lag in least}
 
     @property
     def weighs(self):
@@ -97,6 +115,8 @@ class Model:
             return order[:n]
         if rule == "Lifo()":
             return order[::-1][:n]
+        if rule == "Freshest()":
+            return sorted(among, key=lambda index: (self.versions[index], index), reverse=True)[:n]
         if "Heap" in rule:
             return sorted(among, key=lambda index: (self.priorities[index], index), reverse=rule == "MaxHeap()")[:n]
         random = Mrg32k3a(seeds)
@@ -122,7 +142,7 @@ class Model:
         self.request(lane, undo)
         self._end()
 
-    def extend(self, lane, values, priority=None, seeds=None):
+    def extend(self, lane, values, priority=None, seeds=None, version=None):
         self.request(lane)
         if self.state != "open":
             self._refuse("SHUT")
@@ -132,14 +152,31 @@ class Model:
         if self.weighs:
             self._set_largest(priority or [])
             priority = priority or [1.0 if self.set is None else self.set] * len(values)
-        self._evict(self._select(self.remover, self._excess(len(values)), seeds, self.present, True))
+        if self.dates:
+            self.versions |= dict(zip(indices, version or [self.version] * len(values), strict=True))
+        late = sum(self._is_stale(index, self.version) for index in indices) if self.dates else 0
+        self._evict(self._select(self.remover, self._excess(len(values) - late), seeds, self.present, True))
+        if self.dates:
+            self.unseen |= dict.fromkeys(indices, lane)
+            self.shares.setdefault(lane, {"written": 0, "stale": 0, "evicted": 0})["written"] += len(values)
         self.priorities |= dict(zip(indices, priority or (), strict=False))
         for index, value in zip(indices, values, strict=True):
             self._enter(index, value)
         self.last += len(values)
         self._count(write_count=len(values), records_total=len(values))
+        self._drop_stale(self.version)
         self._evict(sorted(self.present)[: self._excess()])
         return indices
+
+    def set_version(self, lane, version):
+        """How many were dropped."""
+        self.request(lane)
+        if version < self.version:
+            self._refuse("LOWER", self.version)
+        dropped = self._drop_stale(version)
+        self.version = version
+        self._end()
+        return dropped
 
     def update(self, lane, pairs):
         """How many have the priority now, and how many are not in the buffer."""
@@ -176,6 +213,7 @@ class Model:
         """Hands `indices` out, as `choose` or a server chose them. Gives the uses of each, and whether it was the last."""
         if lease:
             return self._lend(lane, indices, lease)
+        self._see(indices)
         drawn, told = [], []
         for index in indices:
             self.uses[index] = self.uses.get(index, 0) + 1 if self.consume else 0
@@ -193,6 +231,7 @@ class Model:
 
     def _lend(self, lane, indices, lease):
         others = bool(self.leases)
+        self._see(indices)
         self.draws[lane] = Draw([(index, False) for index in indices], len(indices), held=True, lease=lease)
         self.leases[lease] = {index: self._leave(index) for index in indices}
         self._count(sample_calls=1, samples_returned=len(indices))
@@ -240,7 +279,7 @@ class Model:
     def empty(self, lane, reset):
         self.request(lane)
         self._count(removed=len(self.present) + len(self.leased))
-        for gone in (self.live, self.hidden, self.priorities, self.uses, self.parting, self.leases):
+        for gone in (self.live, self.hidden, self.priorities, self.uses, self.parting, self.leases, self.unseen):
             gone.clear()
         if self.bins:
             self.bins = Bins(self.bins.alpha, self.bins.eps)
@@ -248,7 +287,8 @@ class Model:
         for draw in self.draws.values():
             draw.held = False
         if reset:
-            self.counts |= dict.fromkeys(("write_count", "consumed", "evicted", "removed"), 0)
+            self.counts |= dict.fromkeys(("write_count", "consumed", "evicted", "removed", "stale"), 0)
+            self.shares.clear()
         self._end()
 
     def shutdown(self, lane, drain):
@@ -282,6 +322,25 @@ class Model:
         for name, n in changes.items():
             self.counts[name] += n
 
+    def _see(self, indices):
+        for index in indices:
+            self.unseen.pop(index, None)
+
+    def _lose(self, indices, how):
+        for index in indices:
+            if index in self.unseen:
+                self.shares[self.unseen[index]][how] += 1
+
+    def _is_stale(self, index, version):
+        return self.limit is not None and self.versions[index] < version - self.limit
+
+    def _drop_stale(self, version):
+        old = [index for index in self.present if self._is_stale(index, version)]
+        self._count(stale=len(old))
+        self._lose(old, "stale")
+        self._part(old)
+        return len(old)
+
     def _held(self, index):
         return any(draw.held and index in dict(draw.records) for draw in self.draws.values())
 
@@ -295,6 +354,7 @@ class Model:
             self.parting[index] = value
         else:
             self._forget(index)
+        self.unseen.pop(index, None)
         self.uses.pop(index, None)
 
     def _enter(self, index, value):
@@ -338,10 +398,10 @@ class Model:
     def _return(self, back):
         """What comes back to the buffer: to its place, or evicted where eviction has passed it (if the oldest go first)."""
         for index, value in back.items():
-            if index > self.passed:
+            if index > self.passed and not self._is_stale(index, self.version):
                 self._enter(index, value)
             else:
-                self._count(evicted=1)
+                self._count(**{"stale" if index > self.passed else "evicted": 1})
                 self._drop(index, value)
 
     def _set_largest(self, given):
@@ -379,11 +439,11 @@ class Model:
         for index in back:
             value = self.parting[index]
             self._count(consumed=-1)
-            if index > self.passed:
+            if index > self.passed and not self._is_stale(index, self.version):
                 del self.parting[index]
                 self._enter(index, value)
             else:
-                self._count(evicted=1)
+                self._count(**{"stale" if index > self.passed else "evicted": 1})
         self._let_go(draw)
         draw.held = False
         random = self.remover.startswith(("Uniform", "Prioritized"))  # and nobody sends a seed: those that came back go
@@ -400,6 +460,7 @@ class Model:
         if self.remover == "Fifo()":
             self.passed = max([self.passed, *indices])
         self._count(evicted=len(indices))
+        self._lose(indices, "evicted")
         self._part(indices)
 
     def _refuse(self, *why):

@@ -38,6 +38,13 @@ function samplers.MinHeap(n)
   return rank.ends(n, 'ZRANGE')
 end
 
+function samplers.Freshest(n)
+  age.write()
+  local out = redis.call('ZREVRANGE', versions, 0, n - 1)
+  for i, member in ipairs(out) do out[i] = member:match('^0*(%d+)$') or member end
+  return out
+end
+
 function samplers.Fifo(n)
   return live_end(n, 1)
 end

@@ -5,7 +5,7 @@
 local function evict_oldest(n)
   bump('evicted', n)
   limit.left(n)
-  local plain = not (has_order() or weight.is_used())
+  local plain = not (has_order() or weight.is_used() or age.is_kept())
   if plain and redis.call('EXISTS', holes) == 0 and redis.call('EXISTS', held) == 0 then
     local first = index_at(place(count('first')) + n)
     bump('sampleable_size', -n)
@@ -16,6 +16,7 @@ local function evict_oldest(n)
   local indices = live_end(n, 1)
   local first = tonumber(indices[n]) + 1
   count_out(indices)
+  age.lose(indices, 'evicted')
   if has_order() then call_many('ZREM', order, indices) end
   if settings.remover == 'Fifo()' then advance_first(math.max(first, count('first'))) end
   drop(indices)
@@ -24,6 +25,7 @@ end
 local function evict(indices)
   bump('evicted', #indices)
   limit.left(#indices)
+  age.lose(indices, 'evicted')
   unlive(indices)
   drop(indices)
 end

@@ -17,6 +17,7 @@ end
 local function forget(indices)
   if settings.consume and settings.consume > 1 then bump('used', -call_many('HDEL', uses, indices)) end
   if weight.is_used() then priority.forget(indices) end
+  age.forget(indices)
   bump('storage_size', -delete_stored(indices))
 end
 

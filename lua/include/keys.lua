@@ -15,16 +15,20 @@
 -- KEYS[14]  rr:{NAME}:places    hash   the bins' blocks of 32 indices, in rows; see seat.lua
 -- KEYS[15]  rr:{NAME}:buckets   hash   bin -> blocks, the sum of their weights, records; see bucket.lua
 -- KEYS[16]  rr:{NAME}:ranked    zset   index -> priority, where the least or the largest is asked for
--- KEYS[17]  rr:{NAME}:lanes     zset    lane -> time of its last request, in microseconds
--- KEYS[18]  rr:{NAME}:requests  hash    lane -> its last number, and the answer to it
--- KEYS[19]  rr:{NAME}:writers   zset    lane -> time of its last write, in microseconds
--- KEYS[20]  rr:{NAME}:waiters   zset    lane -> its place in the line
--- KEYS[21]  rr:{NAME}:waiting   hash    lane -> what it waits for
--- KEYS[22]  rr:{NAME}:none      none    a key that is never there
--- KEYS[23]  rr:{NAME}:events    channel state changes: open, draining, shut, deleted
+-- KEYS[17]  rr:{NAME}:versions  zset    index -> version, where max_staleness or the sampler Freshest is set; see age.lua
+-- KEYS[18]  rr:{NAME}:authors   hash    index -> its writer, of those that were never handed out; see age.lua
+-- KEYS[19]  rr:{NAME}:shares    hash    what each writer wrote, and what of it was never handed out; see shares.lua
+-- KEYS[20]  rr:{NAME}:lanes     zset    lane -> time of its last request, in microseconds
+-- KEYS[21]  rr:{NAME}:requests  hash    lane -> its last number, and the answer to it
+-- KEYS[22]  rr:{NAME}:writers   zset    lane -> time of its last write, in microseconds
+-- KEYS[23]  rr:{NAME}:waiters   zset    lane -> its place in the line
+-- KEYS[24]  rr:{NAME}:waiting   hash    lane -> what it waits for
+-- KEYS[25]  rr:{NAME}:none      none    a key that is never there
+-- KEYS[26]  rr:{NAME}:events    channel state changes: open, draining, shut, deleted
 local config, counters, records, inbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local order, holes, uses, parting = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local held, holds, leases, leased = KEYS[9], KEYS[10], KEYS[11], KEYS[12]
 local priorities, places, buckets, ranked = KEYS[13], KEYS[14], KEYS[15], KEYS[16]
-local lanes, requests, writers, waiters = KEYS[17], KEYS[18], KEYS[19], KEYS[20]
-local waiting, none, events = KEYS[21], KEYS[22], KEYS[23]
+local versions, authors, shares = KEYS[17], KEYS[18], KEYS[19]
+local lanes, requests, writers, waiters = KEYS[20], KEYS[21], KEYS[22], KEYS[23]
+local waiting, none, events = KEYS[24], KEYS[25], KEYS[26]

@@ -1,16 +1,20 @@
 -- lease: what a draw lent to a reader. Nobody else may draw it until it is acknowledged, released, or the lease runs out.
 -- @include live
--- @include hold
+-- @include stale
 local MANY = 20000 -- records whose leases one script ends
 local LEASES = 1000 -- leases that one script reclaims
 
 -- Puts indices of a buffer that consumes back into the live set, each in its place. Those that eviction has passed (where the
--- oldest go first) count as evicted instead: they are given back, since their bytes are to go.
+-- oldest go first) count as evicted instead, and those that are too old by now as stale: they are given back, since their bytes
+-- are to go.
 local function enlive(indices)
-  local members, back, passed = {}, {}, {}
+  local members, back, passed, old = {}, {}, {}, {}
+  local late = stale.set(indices)
   for _, index in ipairs(indices) do
     if tonumber(index) < count('first') then
       passed[#passed + 1] = index
+    elseif late[index] then
+      old[#old + 1] = index
     else
       members[#members + 1], members[#members + 2] = index, index
       back[#back + 1] = index
@@ -18,8 +22,11 @@ local function enlive(indices)
   end
   call_many('ZADD', order, members)
   count_in(back)
+  age.come(back)
   bump('evicted', #passed)
-  limit.left(#passed)
+  bump('stale', #old)
+  limit.left(#passed + #old)
+  for _, index in ipairs(old) do passed[#passed + 1] = index end
   return passed
 end
 

@@ -51,8 +51,15 @@ local function expire_lanes(time)
   end
 end
 
+-- What came through a gate that was not closed (`mend`) may be too old.
+local function drop_incoming()
+  stale.drop(stale.overdue(count('version'), MANY))
+  redis.call('HDEL', config, 'incoming')
+end
+
 -- Leases and holds that ran out: so many at each script that no call has much to do.
 local function reclaim(time)
+  if settings.incoming then drop_incoming() end
   reclaim_leases(time)
   for _, slow in ipairs(redis.call('ZRANGEBYSCORE', holds, '-inf', int(time), 'LIMIT', 0, 2)) do
     local last = stored(slow)

@@ -1,5 +1,6 @@
 -- sizes: how many records are live, and how many hidden; with what priorities mean for that.
 -- @include given
+-- @include age
 
 -- These may be drawn from now on, unless their priority is 0: then they are hidden. `given`: the priority of each.
 local function count_in(indices, given)
@@ -17,6 +18,7 @@ end
 -- And these may not any more.
 local function count_out(indices)
   local live = #indices
+  age.leave(indices)
   if weight.is_used() then
     live = 0
     for _, index in ipairs(priority.load(indices)) do

@@ -29,6 +29,9 @@ local function unsound()
   if not limit.is_sound() then
     return {'DAMAGED', '-', config, 'has no numbers of a rate limiter as law', 'seven'}
   end
+  if not age.is_sound() then
+    return {'DAMAGED', '-', config, 'has no number as max_staleness', 'a whole one, or None'}
+  end
   local inside = count('sampleable_size') + count('hidden') + count('leased')
   if count('first') > count('last') + 1 or inside > settings.capacity + STEP then
     return {'DAMAGED', '-', counters, 'has impossible sizes', 'what fits the stream'}
@@ -52,6 +55,16 @@ local function incomplete_priorities()
   return n ~= present() and wrong_size(ranked, n, present()) or nil
 end
 
+local function incomplete_versions()
+  local live = count('sampleable_size') + count('hidden')
+  local n, kept = redis.call('ZCARD', versions), live + count('leased') + count('parting')
+  if n ~= kept then return wrong_size(versions, n, kept) end
+  n = redis.call('ZCOUNT', versions, 0, '+inf')
+  if n ~= live then return wrong_size(versions, n, live) end
+  n = redis.call('HLEN', authors)
+  return n ~= count('unseen') and wrong_size(authors, n, count('unseen')) or nil
+end
+
 -- Side keys whose loss nothing makes good, by what the counters say of them. The others hold calls that are under way, and
 -- come again with those. One to four looks, whatever the size.
 local function incomplete()
@@ -64,7 +77,7 @@ local function incomplete()
     local n = gaps ~= 0 and redis.call('ZCOUNT', holes, int(first), '+inf') or 0
     if n ~= gaps then return wrong_size(holes, n, gaps) end
   end
-  local wrong = weight.is_used() and incomplete_priorities()
+  local wrong = weight.is_used() and incomplete_priorities() or age.is_kept() and incomplete_versions()
   if wrong then return wrong end
   local n = redis.call('SCARD', parting)
   if n ~= count('parting') then return wrong_size(parting, n, count('parting')) end

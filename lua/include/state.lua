@@ -23,6 +23,7 @@ local function commit()
   if #set > 0 then redis.call('HSET', counters, unpack(set)) end
   deltas = {}
   priority.write()
+  age.write()
 end
 
 -- Microseconds of server time that never go back and never stand still, whatever happens to the server's clock.
@@ -38,28 +39,30 @@ local function now()
   return time
 end
 
--- The n indices behind the last one are stored and written. `each`: their priorities, where they have any.
-local function append(n, each)
+-- The n indices behind the last one are stored and written. `each`: their priorities, where they have any; `origin`: see
+-- age.lua.
+local function append(n, each, origin)
   local members, new = {}, {}
-  if has_order() or weight.is_used() then
+  if has_order() or weight.is_used() or age.is_kept() then
     for i = 1, n do
       new[i] = int(count('last') + i)
       members[2 * i - 1], members[2 * i] = new[i], new[i]
     end
   end
   if has_order() then call_many('ZADD', order, members) end
+  if age.is_kept() then age.enter(new, origin) end
   if each then count_in(new, each) else bump('sampleable_size', n) end
   for _, name in ipairs({'last', 'storage_size', 'write_count', 'records_total'}) do bump(name, n) end
   limit.inserted(n)
 end
 
 -- A gate whose closing script was lost leaves the stream under `inbox`, with records that are not counted yet. The next
--- write makes room for them.
+-- write makes room for them, and the next numbered request drops what is too old.
 local function mend()
   redis.call('RENAME', inbox, records)
   local newest = redis.call('XREVRANGE', records, '+', '(0-' .. int(count('last')), 'COUNT', 1)[1]
   local n = newest and tonumber(newest[1]:sub(3)) - count('last') or 0
-  if n > 0 then append(n, priority.spread('', n)) end
+  if n > 0 then append(n, priority.spread('', n), settings.incoming or '') end
   commit()
 end
 

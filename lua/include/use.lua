@@ -73,6 +73,7 @@ local function hand_out(indices, with_bytes, lease, length, time)
     words = indices
   end
   if #words > 0 then hold(lane, indices, time) end
+  age.give(indices)
   drop(gone)
   bump('sample_calls', 1)
   bump('samples_returned', #indices)

@@ -1,6 +1,7 @@
 -- weight: what a priority counts for, as the options of the sampler and of the remover say.
 -- @include book
-local weight = {SAMPLERS = {Uniform = true, Fifo = true, Lifo = true, MaxHeap = true, MinHeap = true, Prioritized = true}}
+local weight = {SAMPLERS = {Uniform = true, Fifo = true, Lifo = true, Freshest = true, MaxHeap = true, MinHeap = true,
+  Prioritized = true}}
 local LEAST, MOST_WEIGHT = 2 ^ -1022, 2 ^ 1023
 local HEAPS = {['MaxHeap()'] = true, ['MinHeap()'] = true}
 local alpha, eps

@@ -63,12 +63,13 @@ local function describe(schema_hash, schema, record_bytes)
   if record_bytes > tonumber(settings.record_bytes) then redis.call('HSET', config, 'record_bytes', int(record_bytes)) end
 end
 
--- Makes room for the n newest entries of `records`, and counts them. Who writes is a writer. `given`: their priorities as
--- text; `seed`: six seeds for a random remover, or empty.
-local function written(n, bytes, time, given, seed)
+-- Makes room for the n newest entries of `records`, counts them, and drops those that are too old already. Who writes is a
+-- writer. `given`: their priorities as text; `seed`: six seeds for a random remover, or empty; `origin`: see age.lua.
+local function written(n, bytes, time, given, seed, origin)
   local each = priority.spread(given, n)
-  make_room(n, seed)
-  append(n, each)
+  make_room(n - stale.arriving(origin, n), seed)
+  append(n, each, origin)
+  stale.drop(stale.overdue(count('version'), n))
   keep_tail()
   leave_line(lane)
   set_count('last_write', time)

@@ -114,7 +114,7 @@ def ratio(options: Options, size: int) -> Figures:
     with on.uniform(options.url, size, options.reward, _capacity(options, size), rate_limiter=limiter) as target:
         measured = measure([(on.held_writer, (target,)), (on.held_reader, (target,))], options.seconds, options.rounds)
         with target.attach() as buffer:
-            counted = buffer.stats()
+            counted: dict[str, Any] = buffer.stats()
     wrote, read = measured.best
     extra = {
         "rounds_items_per_s": measured.sums,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
+from typing import Any
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
@@ -96,7 +97,8 @@ class Conductor:
         return None
 
     def _look(self) -> Snapshot:
-        stats, now = self._buffer.stats(), time.monotonic()
+        stats: dict[str, Any] = self._buffer.stats()
+        now = time.monotonic()
         written, live = int(stats["write_count"]), int(stats["sampleable_size"])
         self._returns += [episode.total for episode in self._board.episodes(len(self._returns))]
         if written and not self._first_write:

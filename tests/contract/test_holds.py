@@ -6,9 +6,9 @@ import pytest
 
 from redis_replay._encode import encode_batch
 from redis_replay.samplers import Fifo
-from tests._bins import Mrg32k3a
 from tests._contract import LARGE, SMALL, Records, nothing_changes, numbers, stored_numbers
 from tests._helpers import wait_until
+from tests._mrg import Mrg32k3a
 from tests.contract.test_life import USES
 
 CONSUMES = pytest.mark.parametrize("consume", [None, 1, 2])

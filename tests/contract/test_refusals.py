@@ -13,10 +13,10 @@ from redis_replay.limiters import Queue
 from redis_replay.samplers import Fifo
 from tests._contract import LARGE, SMALL, Records, about, nothing_changes
 
-ANSWERS = {"OK", "OPEN", "READY", "REWOUND"}
+ANSWERS = {"OK", "MORE", "OPEN", "READY", "REWOUND"}
 NUMBERED = (
-    "add", "gate", "sample", "ack", "release", "remove", "update", "empty", "shutdown", "reopen", "wait", "settle", "resolve",
-    "pace",
+    "add", "gate", "sample", "ack", "release", "remove", "update", "version", "empty", "shutdown", "reopen", "wait",
+    "settle", "resolve", "pace",
 )  # fmt: skip
 KNOWING = ("get", "page", "stats", "renew", "greet", "doctor")
 PLAIN = ("get", "page", "stats", "doctor", "audit", "renew", "greet", "delete")
@@ -39,6 +39,7 @@ def numbered(raw, verb, width=SMALL, **kwargs):
     arguments = {verb: {"lease": ["nobody.1"]} for verb in ("ack", "release")}
     arguments |= {"remove": {"index": [1, 2]}, "empty": {"reset": 1}, "shutdown": {"drain": 0}, "settle": {"forget": 0}}
     arguments["pace"] = {"rate_limiter": "Queue(size=9)", "law": "1 1 1 0 9 9 1"}
+    arguments["version"] = {"version": 5}
     arguments["update"] = {"index": pack("<d", 1), "priority": pack("<d", 2.5)}
     return raw(verb, **arguments.get(verb, {}), **kwargs)
 
@@ -139,6 +140,10 @@ def lose_all(scene):
     scene.client.delete(*map(scene.key, ("config", "counters", "records", "order", "requests", "lanes", "writers")))
 
 
+def raise_version(scene):
+    assert scene.raw("version", version=6)[0] == "OK"
+
+
 def nothing(scene):
     pass
 
@@ -174,6 +179,7 @@ CASES = {
     **for_each(("add", "gate"), "NOT_READY", fill_queue, lambda s, verb: numbered(s.raw, verb)),
     **for_each(("sample",), "TOO_LARGE", make_huge, lambda s, verb: numbered(s.raw, verb)),
     **for_each(("sample",), "LAPSED", let_lapse, lambda s, verb: s.raw.sample(2, number=s.raw.number)),
+    **for_each(("version",), "LOWER", raise_version, lambda s, verb: numbered(s.raw, verb)),
     **for_each(("add", "gate"), "FULL", lend_all, lambda s, verb: numbered(s.raw, verb)),
     ("open", "MISMATCH", "nothing"): (nothing, lambda s: s.open(capacity="7")),
     ("open", "FORMAT", "spoil_format"): (spoil_format, lambda s: s.open()),

@@ -16,7 +16,7 @@ from redis_replay.exceptions import (
 )
 from redis_replay.samplers import MAX_CHOSEN, Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Uniform
 from tests._contract import LARGE, Records, nothing_changes, numbers, refused, stored_numbers
-from tests._model import Mrg32k3a
+from tests._mrg import Mrg32k3a
 from tests.contract.test_priorities import follows
 
 PER = Prioritized(alpha=1.0, beta=0.4, eps=0.0)

@@ -38,6 +38,7 @@ REQUESTS = {
     "ack": lambda raw, **k: raw("ack", lease=["nobody.1"], **k),
     "update": lambda raw, **k: raw("update", index=pack("<2d", 1, 9), priority=pack("<2d", 2.5, 0), **k),
     "pace": lambda raw, **k: raw("pace", rate_limiter="Queue(size=5)", law="1 1 1 0 5 5 1", **k),
+    "version": lambda raw, **k: raw("version", version=3, **k),
     "release": lambda raw, **k: raw("release", lease=["nobody.1"], **k),
 }
 REFUSED = ("add", "gate", "sample", "wait", "wait-registering")  # by a shut buffer
@@ -58,8 +59,10 @@ def filled(server, make_buffer, request):
 def test_every_numbered_verb_is_tested():
     """A new verb with a number has to be added to this file; `resolve`, whose number is another's, has its own."""
     numbered = {verb for verb in verbs() if any(slot.name == "number" for slot in header(verb).argv)}
-    tested = {"add", "gate", "sample", "ack", "release", "remove", "update", "empty", "shutdown", "reopen", "wait", "settle",
-              "pace"}  # fmt: skip
+    tested = {
+        "add", "gate", "sample", "ack", "release", "remove", "update", "version", "empty", "shutdown", "reopen", "wait",
+        "settle", "pace",
+    }  # fmt: skip
     assert numbered - {"resolve"} == tested
 
 

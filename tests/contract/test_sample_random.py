@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 
 from redis_replay.samplers import Uniform
-from tests._bins import M1, Mrg32k3a
 from tests._contract import LARGE, Records, numbers
+from tests._mrg import M1, Mrg32k3a
 
 REPLACEMENT = pytest.mark.parametrize("replacement", [True, False], ids=["with", "without"])
 FIRST_EIGHT = [50, 50, 32, 52, 13, 59, 82, 3]  # of 100 records, by the handle's seed 7: on any server, for ever

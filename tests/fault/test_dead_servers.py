@@ -46,6 +46,7 @@ CALLS = {
     "add": call("add", {"i": np.int64(1), "pixels": np.zeros(50_000, np.uint8)}),
     "extend": call("extend", large(20)),
     "remove": call("remove", [1]),
+    "set_version": call("set_version", 1),
     "empty": call("empty"),
     "get": call("get", 1),
     "records": read_all,
@@ -71,7 +72,7 @@ def test_every_call_on_a_dead_server_ends(doomed, kind, how, monkeypatch):
     """Each call, begun when the server is dead, ends soon after its time with an error of ours, and `close()` in a moment."""
     for module in (_requests, _ops_write, _ops_wait, _ops_admin, _ops_lease):
         monkeypatch.setattr(module, "CALL_SECONDS", 0.3)
-    handle = open_handle(kind, None, "b", target=doomed.url, capacity=10, **QUEUE)
+    handle = open_handle(kind, None, "b", target=doomed.url, capacity=10, max_staleness=0, **QUEUE)
     handle.run("extend", large(2))
     os.kill(doomed.pid, HOW[how])
     running = {name: Running(one, handle, doomed.url) for name, one in CALLS.items()}

@@ -103,6 +103,7 @@ CALLS = {
     "add": lambda handle: handle.run("add", record(9)),
     "sample": lambda handle: tags(handle.run("sample", 3)),
     "remove": lambda handle: handle.run("remove", [2, 3, 99]),
+    "set_version": lambda handle: handle.run("set_version", 1),
     "empty": lambda handle: handle.run("empty", False),
     "shutdown": lambda handle: handle.run("shutdown"),
 }
@@ -110,6 +111,7 @@ AFTER = {  # what the call gives; tags stored afterwards, less what is held; wri
     "add": (6, [0, 1, 2, 3, 4, 9], (6, 0, 0, "open")),
     "sample": ([0, 1, 2], [3, 4], (5, 3, 0, "open")),
     "remove": (2, [0, 3, 4], (5, 0, 2, "open")),
+    "set_version": (5, [], (5, 0, 0, "open")),
     "empty": (None, [], (5, 0, 5, "open")),
     "shutdown": (None, [0, 1, 2, 3, 4], (5, 0, 0, "draining")),
 }
@@ -120,7 +122,7 @@ AFTER = {  # what the call gives; tags stored afterwards, less what is held; wri
 @pytest.mark.parametrize("call", CALLS)
 def test_lost_reply_is_not_felt(proxy, make_buffer, name, call, lost, kind):
     """The reply is lost once or more, the call is asked for again, and it was applied once."""
-    direct = make_buffer(**QUEUE)
+    direct = make_buffer(**QUEUE, max_staleness=0)
     direct.extend(records(5))
     handle = open_handle(kind, None, name, target=proxy.url)
     handle.run("stats")

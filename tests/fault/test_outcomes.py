@@ -28,7 +28,7 @@ def quick_calls(monkeypatch):
 @pytest.fixture
 def direct(make_buffer):
     """A handle that no fault touches, on a buffer with the records 0 to 4."""
-    made = make_buffer(capacity=1_000)
+    made = make_buffer(capacity=1_000, max_staleness=0)
     made.extend(records(5))
     return made
 
@@ -70,6 +70,7 @@ WRITES = {  # call, arguments; what the outcome must hold; stored afterwards
     "add": ("add", (record(6),), ([7], 0), 7),
     "extend": ("extend", (records(3, 6),), ([7, 8, 9], 0), 9),
     "remove": ("remove", ([1, 2, 99],), ([], 2), 4),
+    "set_version": ("set_version", (1,), ([], 0), 0),
     "empty": ("empty", (), ([], 0), 0),
     "shutdown": ("shutdown", (), ([], 0), 6),
 }

@@ -57,7 +57,7 @@ def test_every_word_of_a_header_is_known(verb):
 def test_scripts_know_each_sampler():
     """Those of samplers.py, in the list that stored texts are judged by and among the functions that draw."""
     ours = {name for name in samplers.__all__ if name != "Sampler"}
-    listed = re.search(r"SAMPLERS = \{(.*?)\}", _lua.load("sample").text)[1]
+    listed = re.search(r"SAMPLERS = \{(.*?)\}", _lua.load("sample").text, re.DOTALL)[1]
     assert set(re.findall(r"(\w+) = true", listed)) == ours
     assert set(re.findall(r"function samplers\.(\w+)", _lua.load("sample").text)) == ours
     needs_seeds = re.search(r"RANDOM = \{(.*?)\}", _lua.load("sample").text)[1]
@@ -81,10 +81,10 @@ LAYERS = [
     {"_keys", "_options", "_types", "_codes", "_plain", "_schema", "_tensors", "_columns", "_limited", "embedded"},
     {"_encode", "_decode", "_scripts", "_address", "_rights", "_stored"},
     {"_core", "_steps"},
-    {"_requests", "_burst", "_faults"},
+    {"_requests", "_burst", "_faults", "_arguments"},
     {"_ops_read", "_ops_lease", "_ops_wait", "_server_facts"},
     {"_ops_write", "_ops_sample", "_ops_admin", "_wire", "_greet"},
-    {"_connection", "_resolve"},
+    {"_connection", "_resolve", "_versions"},
     {"_wakeup", "_handle", "_renewal"},
     {"_runtime"},
     {"_shell"},

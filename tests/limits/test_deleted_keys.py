@@ -25,8 +25,10 @@ LOST = (
     "places",
     "buckets",
     "ranked",
+    "versions",
+    "authors",
 )  # what nothing makes good
-RENEWED = ("lanes", "requests", "writers", "waiters", "waiting")  # of calls under way
+RENEWED = ("lanes", "requests", "writers", "waiters", "waiting", "shares")  # of calls under way, and who wrote how much
 NEVER_THERE = ("inbox", "none", "events")  # while no call runs
 SMALL_RECORDS, LARGE_RECORDS = Records(SMALL), Records(LARGE)
 
@@ -55,14 +57,21 @@ def test_every_key_is_in_one_of_the_lists():
 def prepare(server, name, what):
     """A buffer that has the key `what`, its name's handle, and the lane of a second handle that holds a batch."""
     weighed = what in ("priorities", "places", "buckets", "ranked")
-    options = {} if what == "holes" or weighed else {"consume_after_n_samples": 2 if what == "uses" else 1}
+    dated = what in ("versions", "authors", "shares")
+    options = (
+        {"max_staleness": 1}
+        if dated
+        else {}
+        if what == "holes" or weighed
+        else {"consume_after_n_samples": 2 if what == "uses" else 1}
+    )
     sampler = Prioritized(alpha=1.0, beta=1.0, normalize="buffer") if weighed else Fifo()
     buffer = ReplayBuffer(server.target(), name, capacity=100, sampler=sampler, **options)
     buffer.extend(SMALL_RECORDS.many(0, 9))
     reader = ReplayBuffer(server.target(), name)
     if what == "holes":
         buffer.remove([2, 4])
-    elif not weighed:
+    elif not weighed and not dated:
         reader.sample(2, lease=1000.0 if what in ("leases", "leased") else None)
     return buffer, reader
 
@@ -163,7 +172,19 @@ async def test_every_verb_names_a_lost_key_async(damage, server, client, name, w
     await server.close_async()
 
 
-@pytest.mark.parametrize("what", ["order", "parting", "holes"])
+@pytest.mark.parametrize("what", ["records", "counters", "versions", "authors"])
+def test_set_version_names_a_lost_key(server, client, name, what):
+    """So does the verb of buffers that keep versions."""
+    with ReplayBuffer(server.target(), name, capacity=100, max_staleness=1) as buffer:
+        buffer.extend(SMALL_RECORDS.many(0, 9))
+        client.delete(f"rr:{{{name}}}:{what}")
+        with refused(BufferDamagedError) as caught:
+            buffer.set_version(9)
+        assert caught.value.key == f"rr:{{{name}}}:{what}"
+        buffer.delete()
+
+
+@pytest.mark.parametrize("what", ["order", "parting", "holes", "versions"])
 def test_an_entry_taken_out_by_hand_is_found(damage, server, client, name, what):
     """Not only the whole key: one of its entries, too."""
     buffer, reader = prepare(server, name, what)

@@ -94,6 +94,21 @@ def test_a_remover_chooses_5000(real_server, make_buffer, pinger, kind):
     assert (len(buffer), buffer.doctor().findings) == (40_000, ())
 
 
+@pytest.mark.parametrize("kind", ["ring", "queue, 3 uses"])
+def test_one_call_drops_20000(real_server, make_buffer, pinger, kind):
+    """A version that is raised drops what is too old in steps, also where that lies among what stays."""
+    buffer = make_buffer(capacity=100_000, max_staleness=0, **KINDS[kind])
+
+    def drop(_):
+        version = int(buffer.stats()["version"])
+        for low in (0, 20_000):
+            buffer.extend(RECORDS.many(low, low + 20_000), version=version + np.arange(20_000) % 2)
+        return buffer.set_version(version + 1)
+
+    assert in_time(pinger, drop) >= 20_000
+    assert buffer.doctor().ok
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_draws_through_many_holes(real_server, make_buffer, pinger, seed, kind):

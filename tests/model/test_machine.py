@@ -5,6 +5,7 @@ Two handles of the public interface (`a` and `b`) and two raw lanes, whose repli
 
 import contextlib
 import itertools
+import re
 from functools import partial
 
 import numpy as np
@@ -14,8 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
 from redis_replay import LeasesEnded, ReplayBuffer, Updated
-from redis_replay.exceptions import BufferFullError, BufferShutDownError, NotReadyError, RecordNotFoundError
-from redis_replay.samplers import Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Uniform
+from redis_replay.exceptions import ArgumentError, BufferFullError, BufferShutDownError, NotReadyError, RecordNotFoundError
+from redis_replay.samplers import Fifo, Freshest, Lifo, MaxHeap, MinHeap, Prioritized, Uniform
 from tests._bins import SIZE, Bins, finish
 from tests._contract import RawLane
 from tests._model import Model, RefusedError
@@ -26,10 +27,12 @@ LANES = st.sampled_from(("lost_1", "lost_2"))
 SIZES = st.sampled_from((0, 8, 5000))  # of a record's bytes: both ways of writing, in one buffer
 LEAST = st.sampled_from((1, 1, 1, 2, 4))  # most draws find enough
 REMOVERS = (
+    Freshest(),
     Fifo(), Fifo(), Uniform(), Lifo(), MaxHeap(), MinHeap(), Prioritized(alpha=0.6, beta=0.0),
     Prioritized(alpha=1.0, beta=0.0, eps=0.0),
 )  # fmt: skip
 SEEDS = st.tuples(*[st.integers(1, 4294944442)] * 6)
+LAGS = st.sampled_from((0, 0, 0, 1, 2, 4, -1))  # -1: of a version that the buffer does not have yet
 PRIORITIES = st.sampled_from((0.0, 1e-6, 0.3, 0.7, 1.0, 1.5, 40.0, 1e9))
 BY_PRIORITY = Prioritized(alpha=0.6, beta=0.4), Prioritized(alpha=1.0, beta=0.4, eps=0.0, replacement=False, normalize="buffer")
 OUT = st.sampled_from((*["remove"] * 6, "empty", "empty and reset"))
@@ -38,6 +41,7 @@ WHY = {
     BufferShutDownError: lambda error: ("SHUT",),
     BufferFullError: lambda error: ("FULL", error.capacity),
     NotReadyError: lambda error: ("NOT_READY", error.have, error.need),
+    ArgumentError: lambda error: ("LOWER", int(re.search(r"\d+", error.allowed)[0])),
 }
 
 
@@ -52,28 +56,36 @@ class Machine(RuleBasedStateMachine):
 
     @initialize(
         capacity=st.integers(1, 7),
-        sampler=st.sampled_from([Uniform(), Uniform(replacement=False), Fifo(), Lifo(), MaxHeap(), MinHeap(), *BY_PRIORITY]),
+        sampler=st.sampled_from(
+            [Uniform(), Uniform(replacement=False), Fifo(), Lifo(), MaxHeap(), MinHeap(), Freshest(), *BY_PRIORITY]
+        ),
         remover=st.sampled_from(REMOVERS),
         consume=st.sampled_from([None, 1, 1, 2, 2, 3]),
+        limit=st.sampled_from([None, None, 0, 1, 3]),
         sizes=st.lists(SIZES, min_size=1, max_size=10),
     )
-    def create(self, capacity, sampler, remover, consume, sizes):
+    def create(self, capacity, sampler, remover, consume, limit, sizes):
         name = f"m{next(NAMES)}"
         if sampler.bins and remover.bins:  # there is one set of weights
             remover = sampler
-        options = {"capacity": capacity, "sampler": sampler, "remover": remover, "consume_after_n_samples": consume}
+        options = {
+            "capacity": capacity, "sampler": sampler, "remover": remover, "consume_after_n_samples": consume,
+            "max_staleness": limit,
+        }  # fmt: skip
         self.handles = {"a": ReplayBuffer(self.server.target(), name, seed=1, **options)}
         self.handles["b"] = ReplayBuffer(self.server.target(), name, seed=2)
+        for who, handle in self.handles.items():
+            handle.writer = who
         self.client = self.server.client()
         self.lanes = {lane: RawLane(self.client, name, lane).register() for lane in ("lost_1", "lost_2")}
         for handle in self.handles.values():
             handle._now.core.seeds = lambda: self.seeds
-        self.model = Model(capacity, repr(sampler), consume, repr(remover))
+        self.model = Model(capacity, repr(sampler), consume, repr(remover), limit=limit)
         if bins := next((one for one in (sampler, remover) if one.bins), None):
             self.model.bins = Bins(bins.alpha, bins.eps)
         self.value = 0  # of the next record
         self.own = {}  # handle -> the lease of its last draw
-        self.write("a", sizes, None, (1, 2, 3, 4, 5, 6))
+        self.write("a", sizes, None, None, (1, 2, 3, 4, 5, 6))
 
     def teardown(self):
         if hasattr(self, "handles"):
@@ -86,7 +98,7 @@ class Machine(RuleBasedStateMachine):
         try:
             ours = expected()
         except RefusedError as refusal:
-            with pytest.raises((BufferShutDownError, BufferFullError, NotReadyError)) as caught:
+            with pytest.raises(tuple(WHY)) as caught:
                 real()
             assert WHY[type(caught.value)](caught.value) == refusal.args
             return None, None
@@ -99,20 +111,22 @@ class Machine(RuleBasedStateMachine):
 
     @rule(
         who=HANDLES, sizes=st.lists(SIZES, min_size=1, max_size=10),
-        priority=st.none() | st.lists(PRIORITIES, min_size=10, max_size=10), seeds=SEEDS,
+        priority=st.none() | st.lists(PRIORITIES, min_size=10, max_size=10),
+        behind=st.none() | st.lists(LAGS, min_size=10, max_size=10), seeds=SEEDS,
     )  # fmt: skip
-    def write(self, who, sizes, priority, seeds):
+    def write(self, who, sizes, priority, behind, seeds):
         self.seeds = list(seeds)
         values = list(range(self.value, self.value + len(sizes)))
         self.value += len(sizes)
         batch = [{"i": value, "b": bytes([value % 256]) * size} for value, size in zip(values, sizes, strict=True)]
         handle = self.handles[who]
         given = priority[: len(sizes)] if priority and self.model.weighs else None
-        one = given and given[0]
-        write = partial(handle.extend, batch, priority=given)
+        dated = [max(0, self.model.version - lag) for lag in behind[: len(sizes)]] if behind and self.model.dates else None
+        one = {"priority": given and given[0], "version": dated and dated[0]}
+        write = partial(handle.extend, batch, priority=given, version=dated)
         if len(batch) == 1:
-            write = lambda: np.array([handle.add(batch[0], priority=one)])  # noqa: E731
-        ours, theirs = self.both(lambda: self.model.extend(who, values, given, seeds), write)
+            write = lambda: np.array([handle.add(batch[0], **one)])  # noqa: E731
+        ours, theirs = self.both(lambda: self.model.extend(who, values, given, seeds, dated), write)
         theirs = theirs if theirs is None else theirs.tolist()
         assert ours == theirs
 
@@ -140,6 +154,9 @@ class Machine(RuleBasedStateMachine):
         assert (info.lease is not None) == (lease is not None)
         if self.model.weighs:
             assert info.priority.tolist() == [self.model.priorities[index] for index in indices]
+        assert self.model.dates == (info.version is not None)
+        if self.model.dates:
+            assert info.version.tolist() == [self.model.versions[index] for index in indices]
         told, last = self.model.sample(who, indices, info.lease)
         self.own[who] = info.lease
         assert info.last == last
@@ -181,6 +198,14 @@ class Machine(RuleBasedStateMachine):
         updated = self.handles[who].update_priority(indices, priority)
         pairs = dict(zip(indices, priority, strict=True))
         assert updated == Updated(*self.model.update(who, pairs))
+
+    @precondition(lambda self: self.model.dates)
+    @rule(who=HANDLES, by=st.sampled_from((-1, 0, 1, 1, 2, 20)))
+    def set_version(self, who, by):
+        version = max(0, self.model.version + by)
+        raise_it = partial(self.handles[who].set_version, version)
+        ours, theirs = self.both(lambda: self.model.set_version(who, version), raise_it)
+        assert ours == theirs
 
     @precondition(lambda self: self.model.leases)
     @rule(who=HANDLES, acks=st.booleans(), late=st.booleans(), data=st.data())
@@ -274,6 +299,7 @@ class Machine(RuleBasedStateMachine):
         with self.started():
             ours, theirs = self.model.counters(), self.handles["b"].stats()
             assert {name: theirs[name] for name in ours} == ours
+            assert (theirs["lag"], theirs["by_writer"]) == (self.model.lags(), self.model.shares)
 
     @invariant()
     def uses_are_equal(self):

@@ -13,7 +13,7 @@ from redis_replay.exceptions import BufferDamagedError, RecordDecodeError, Repla
 from redis_replay.samplers import Fifo, Uniform
 from tests._helpers import SOON, wait_until
 
-RING, QUEUE = {}, {"sampler": Fifo(), "consume_after_n_samples": 2}
+RING, QUEUE = {}, {"sampler": Fifo(), "consume_after_n_samples": 2, "max_staleness": 1}
 FORMS = pytest.mark.parametrize("options", [RING, QUEUE], ids=["ring", "queue"])
 
 
@@ -82,6 +82,7 @@ def operations(server, name, buffer):
         lambda: list(buffer.records()),
         lambda: buffer.get([1, 2]),
         lambda: buffer.remove([2, 3]),
+        *([lambda: buffer.set_version(2)] if buffer._now.core.dates else []),
         buffer.empty,
         buffer.shutdown,
     ]
@@ -107,6 +108,7 @@ CONFIG = [
     "shutdowns",
     "record_bytes",
     "skipped",
+    "max_staleness",
     "schema",
     "schema_hash",
     "state",
@@ -114,10 +116,11 @@ CONFIG = [
 ]
 COUNTERS = [
     "first", "last", "sampleable_size", "storage_size", "leased", "hidden", "parting", "used", "clock", "clock_offset",
-    "write_count", "consumed", "evicted", "removed", "sample_calls", "arrivals", "bytes_total", "nothing_of_ours",
+    "write_count", "consumed", "evicted", "removed", "sample_calls", "arrivals", "bytes_total", "version", "stale",
+    "unseen", "nothing_of_ours",
 ]  # fmt: skip
 FIELDS = [("config", field) for field in CONFIG] + [("counters", field) for field in COUNTERS]
-LOUD = {("config", f) for f in CONFIG[:8]} | {("counters", f) for f in COUNTERS if f not in ("clock", "clock_offset")}
+LOUD = {("config", f) for f in CONFIG[:9]} | {("counters", f) for f in COUNTERS if f not in ("clock", "clock_offset")}
 
 
 @FORMS
@@ -139,7 +142,21 @@ ENDS = {
     "LimitError", "RecordNotFoundError",
 }  # fmt: skip
 
-SIDE = ["order", "holes", "parting", "uses", "held", "lanes", "holds", "waiters", "waiting", "requests"]
+SIDE = [
+    "order",
+    "holes",
+    "parting",
+    "uses",
+    "held",
+    "lanes",
+    "holds",
+    "waiters",
+    "waiting",
+    "requests",
+    "versions",
+    "authors",
+    "shares",
+]
 
 
 @FORMS
@@ -157,7 +174,7 @@ def test_side_keys_are_not_trusted(server, client, name, key, make, hostile, opt
 def plant(client, key, what, value, lane):
     if what == "parting":
         client.sadd(key(what), value)
-    elif what in ("order", "holes", "lanes", "holds", "waiters"):
+    elif what in ("order", "holes", "lanes", "holds", "waiters", "versions"):
         client.zadd(key(what), {value: 1})
     elif what == "waiting":
         client.hset(key(what), "w", value)

@@ -16,7 +16,7 @@ from tests._helpers import SOON, wait_until
 from tests._rights import PASSWORD, documented, rights, set_user, url_of, user
 
 SMALL, LARGE = {"x": np.zeros((8, 4), np.float32)}, {"x": np.zeros((8, 4000), np.float32)}
-QUEUE = {"capacity": 100, "sampler": Fifo(), "consume_after_n_samples": 2}
+QUEUE = {"capacity": 100, "sampler": Fifo(), "consume_after_n_samples": 2, "max_staleness": 1}
 COMMANDS = [word for word in rights() if word[0] == "+"]
 MONITOR = [word for word in rights("monitor") if word[0] == "+"]
 

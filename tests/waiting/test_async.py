@@ -328,6 +328,10 @@ def scenario():
         ("set_rate_limiter", (MinSize(3),), {}),
         ("set_rate_limiter", (3,), {}),
         ("extend", (records(3, 20),), {}),
+        ("extend", (records(3, 30),), {"version": [1, 3, 5]}),
+        ("add", (record(33),), {"version": -1}),
+        ("set_version", (5,), {}),
+        ("set_version", (4,), {}),
         ("shutdown", (), {}),
         ("add", (record(9),), {}),
         ("sample", (2,), {}),
@@ -348,7 +352,7 @@ def told(result):
     if isinstance(result, tuple):
         return [told(part) for part in result]
     if hasattr(result, "index") and hasattr(result, "times_sampled"):
-        return result.index.tolist(), result.probability.tolist(), result.last
+        return result.index.tolist(), result.probability.tolist(), result.last, result.version.tolist()
     if isinstance(result, dict):
         return {key: told(value) for key, value in result.items() if key != "lanes"}
     return result.tolist() if isinstance(result, np.ndarray) else repr(result)
@@ -356,7 +360,7 @@ def told(result):
 
 async def test_both_handles_do_the_same(server, name):
     """One scenario of every call gives the same results and the same errors through both handles."""
-    options = {"capacity": 50, **QUEUE, "batch_size": 40, "seed": 5}
+    options = {"capacity": 50, **QUEUE, "batch_size": 40, "seed": 5, "max_staleness": 2}
     sync = ReplayBuffer(server.target(), name, **options)
     here = []
     for call, args, named in scenario():
@@ -380,4 +384,14 @@ async def test_both_handles_do_the_same(server, name):
 def test_scenario_calls_every_name():
     """The scenario leaves out only what cannot be compared call by call."""
     called = {call for call, _, _ in scenario()}
-    assert set(NAMES) - called == {"attach", "batch_size", "beta", "capacity", "delete", "local_stats", "name", "records"}
+    assert set(NAMES) - called == {
+        "attach",
+        "batch_size",
+        "beta",
+        "capacity",
+        "delete",
+        "local_stats",
+        "name",
+        "records",
+        "writer",
+    }
