@@ -15,33 +15,33 @@ local function is_prioritized(selector)
 end
 
 -- What follows from the settings. Asked for each record, so it is worked out once.
-local known
+local worked_out
 
-local function facts()
-  if known then return known end
+local function meaning()
+  if worked_out then return worked_out end
   local sampler, remover = settings.sampler, settings.remover
   local by_weight, heap = is_prioritized(sampler), HEAPS[sampler] or HEAPS[remover] or false
-  known = {hides = by_weight, in_bins = by_weight or is_prioritized(remover)}
-  known.is_used = known.in_bins or heap
-  known.is_ranked = heap or sampler:find('within_buffer=True', 1, true) or sampler:find("normalize='buffer'", 1, true)
-  return known
+  worked_out = {hides = by_weight, in_bins = by_weight or is_prioritized(remover)}
+  worked_out.is_used = worked_out.in_bins or heap
+  worked_out.is_ranked = heap or sampler:find('within_buffer=True', 1, true) or sampler:find("normalize='buffer'", 1, true)
+  return worked_out
 end
 
 -- Whether priority 0 hides a record: where draws go by weight.
 function weight.hides()
-  return facts().hides
+  return meaning().hides
 end
 
 function weight.in_bins()
-  return facts().in_bins
+  return meaning().in_bins
 end
 
 function weight.is_ranked()
-  return facts().is_ranked
+  return meaning().is_ranked
 end
 
 function weight.is_used()
-  return facts().is_used
+  return meaning().is_used
 end
 
 local function option(selector, name)
