@@ -134,7 +134,7 @@ class ReplayBuffer(versions.SetsVersion, Shell):
     ) -> NDArray[np.int64]:  # fmt: skip
         """Writes a batch: leaves with a leading batch dimension, or a list of records. Gives their indices, int64 (n,).
 
-        All of it is written or none, up to 20,000 records (5,000 where the remover is not Fifo) and 64 MiB; a longer one goes
+        All of it is written or none, up to 20,000 records (2,500 where the remover is not Fifo) and 64 MiB; a longer one goes
         in steps, in order. Room is made first, so no step evicts its own records, but of one larger than the capacity only
         the tail stays; the rest counts as written and evicted.
 

@@ -18,33 +18,33 @@ local function is_prioritized(selector)
 end
 
 -- What follows from the settings. Asked for each record, so it is worked out once.
-local about
+local worked_out
 
-local function traits()
-  if about then return about end
+local function meaning()
+  if worked_out then return worked_out end
   local sampler, remover = settings.sampler, settings.remover
   local by_weight, heap = is_prioritized(sampler), HEAPS[sampler] or HEAPS[remover] or false
-  about = {hides = by_weight, in_bins = by_weight or is_prioritized(remover)}
-  about.is_used = about.in_bins or heap
-  about.is_ranked = heap or sampler:find('within_buffer=True', 1, true) or sampler:find("normalize='buffer'", 1, true)
-  return about
+  worked_out = {hides = by_weight, in_bins = by_weight or is_prioritized(remover)}
+  worked_out.is_used = worked_out.in_bins or heap
+  worked_out.is_ranked = heap or sampler:find('within_buffer=True', 1, true) or sampler:find("normalize='buffer'", 1, true)
+  return worked_out
 end
 
 -- Whether priority 0 hides a record: where draws go by weight.
 function weight.hides()
-  return traits().hides
+  return meaning().hides
 end
 
 function weight.in_bins()
-  return traits().in_bins
+  return meaning().in_bins
 end
 
 function weight.is_ranked()
-  return traits().is_ranked
+  return meaning().is_ranked
 end
 
 function weight.is_used()
-  return traits().is_used
+  return meaning().is_used
 end
 
 local function option(selector, name)
