@@ -230,6 +230,10 @@ class AsyncReplayBuffer(h.Known):
                 assert schema is not None
                 yield decode_record(schema, payload, index)
 
+    async def priorities(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        each: tuple[NDArray[np.int64], NDArray[np.float64]] = await self._read("priorities", read.priorities)
+        return each
+
     async def stats(self) -> Stats:
         counters: Stats = await self._read("stats", read.stats)
         return counters

@@ -4,6 +4,9 @@ import math
 from collections.abc import Generator
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from redis_replay import _requests as rq
 from redis_replay import _scripts as scripts
 from redis_replay import _stored as stored
@@ -12,7 +15,7 @@ from redis_replay._limited import Limited
 from redis_replay._schema import Schema
 from redis_replay._steps import Step
 from redis_replay._types import as_text
-from redis_replay.exceptions import BufferGoneError
+from redis_replay.exceptions import ArgumentError, BufferGoneError
 
 TEXTS = ("state", "whole", "max_priority", "blocked", "limiter", "rate_limiter", "lag", "by_writer")  # of what `stats` tells
 PAGE_BYTES = 8 * 2**20
@@ -112,6 +115,21 @@ def page(core: Core, after: int) -> Generator[Step, Any, tuple[int, list[int], l
     if indices:
         yield from stored_schema(core, as_text(reply.data[0]))
     return int(reply.data[1] or 0), indices, payloads
+
+
+def priorities(core: Core) -> Generator[Step, Any, tuple[NDArray[np.int64], NDArray[np.float64]]]:
+    """Index and priority of each stored record, by index. A page that came twice counts once."""
+    if not core.weighs:
+        allowed = f"called where the sampler or the remover goes by priority, not {core.sampler!r} and {core.remover!r}"
+        raise ArgumentError(name="priorities()", allowed=allowed, found=None)
+    blocks: dict[bytes, bytes] = {}
+    cursor = "0"
+    while True:
+        reply = yield from rq.ask(core, scripts.weights(cursor=cursor))
+        cursor = as_text(reply.data[0])
+        blocks |= zip(reply.data[1::2], reply.data[2::2], strict=True)
+        if cursor == "0":
+            return stored.priorities(core.keys, blocks)
 
 
 def facts(core: Core) -> Generator[Step, Any, dict[str, str]]:

@@ -19,7 +19,7 @@ from redis_replay._schema import MAX_STEP, check
 from redis_replay._steps import Pipe, Step
 from redis_replay._types import Origin, Reply, Updated
 from redis_replay.exceptions import ArgumentError, BufferDamagedError, ReplayError
-from redis_replay.samplers import MAX_CHOSEN, MAX_ENDS, Fifo
+from redis_replay.samplers import MAX_CHOSEN, Fifo
 
 STEP_BYTES = MAX_STEP
 NOBODY = Origin()
@@ -53,7 +53,7 @@ def write(
     _check_size(core, rows.largest)
     out: list[NDArray[np.int64]] = []
     done, deadline = 0, core.clock() + terms.timeout
-    for low, high in _cut(rows, MAX_ENDS if core.remover == Fifo() else MAX_CHOSEN):
+    for low, high in _cut(rows, core.step if core.remover == Fifo() else MAX_CHOSEN):
         try:
             first, last = yield from _write_step(core, lane, rows, low, high, deadline, terms, priority, origin)
         except ReplayError as error:
@@ -192,9 +192,9 @@ def _judge(core: Core, opened: Any, closed: Any) -> Reply:
 def remove(core: Core, lane: Lane, indices: list[int]) -> Generator[Step, Any, int]:
     """Takes live records out by index, in steps. Gives how many were live."""
     removed = 0
-    for low in range(0, len(indices), MAX_ENDS):
+    for low in range(0, len(indices), core.step):
         try:
-            reply = yield from change(core, lane, scripts.remove(index=indices[low : low + MAX_ENDS]))
+            reply = yield from change(core, lane, scripts.remove(index=indices[low : low + core.step]))
         except ReplayError as error:
             error.done = low
             raise
@@ -209,8 +209,8 @@ def update_priority(
     last = dict(zip(indices, np.broadcast_to(priority, len(indices)).tolist(), strict=True))
     index, each = np.array(list(last), "<f8"), np.array(list(last.values()), "<f8")
     applied = ignored = 0
-    for low in range(0, len(last), MAX_ENDS):
-        step = slice(low, low + MAX_ENDS)
+    for low in range(0, len(last), core.step):
+        step = slice(low, low + core.step)
         try:
             reply = yield from change(core, lane, scripts.update(index=index[step].tobytes(), priority=each[step].tobytes()))
         except ReplayError as error:

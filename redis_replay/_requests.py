@@ -19,7 +19,7 @@ from redis_replay.samplers import MAX_ENDS
 Take = Callable[[Any], Any]  # what to make of a reply
 Stop = Callable[[], bool]  # whether a call that is not answered shall give up
 UNKEPT = (b"GONE", b"DAMAGED", b"FORGOTTEN", b"STALE")  # answers that the server does not keep with the lane's number
-UNNUMBERED = ("open", "delete", "stats", "doctor", "audit", "get", "page", "renew", "greet")
+UNNUMBERED = ("open", "delete", "stats", "doctor", "audit", "get", "page", "weights", "renew", "greet")
 WRITES = ("stats", "delete", "renew")  # scripts without a number that change something
 ENDS = ("ack", "release")  # whose leases the handle would else end again
 STOP_SECONDS = 1.0  # between two looks at it

@@ -54,6 +54,11 @@ def get(*, index: Sequence[int]) -> Script:
     return _script("get", *index)
 
 
+def weights(*, cursor: str) -> Script:
+    """A page of the blocks of priorities."""
+    return _script("weights", cursor)
+
+
 def page(*, after: int, page_size: int) -> Script:
     """Stored records behind an index."""
     return _script("page", after, page_size)

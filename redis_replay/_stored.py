@@ -11,10 +11,12 @@ from redis_replay import limiters
 from redis_replay._keys import Keys
 from redis_replay._options import lease_seconds
 from redis_replay._schema import Schema
+from redis_replay._types import as_text
 from redis_replay.exceptions import BufferDamagedError, RecordDecodeError
 from redis_replay.samplers import Sampler, Whole, parse
 
 MAX_SAMPLER = 200  # characters
+BLOCK, BLOCK_BYTES = 32, 552  # records of a block of priorities, and its bytes: lua/include/block.lua
 _NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _RANGES = re.compile(r"([0-9]{1,16}:[0-9]{1,16}( |$))*", re.ASCII)
 
@@ -170,6 +172,23 @@ def versions(keys: Keys, text: str) -> NDArray[np.int64]:
         return np.array(text.split(), np.int64)
     except (ValueError, OverflowError):
         raise damaged(keys, "versions", "a version", text, "whole numbers alone") from None
+
+
+def priorities(keys: Keys, blocks: Mapping[bytes, bytes]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Index and priority of each record in blocks of lua/include/block.lua, by index.
+
+    Raises:
+        BufferDamagedError: one is no block.
+    """
+    wrong = [text for number, text in blocks.items() if not number.isdigit() or len(text) != BLOCK_BYTES]
+    if wrong:
+        raise damaged(keys, "priorities", "a block", as_text(wrong[0]), f"{BLOCK_BYTES} bytes")
+    first = np.array([int(number) for number in blocks], np.int64) * BLOCK
+    found = np.frombuffer(b"".join(blocks.values()), "<f8").reshape(len(blocks), -1)[:, -BLOCK:]
+    index = (first[:, None] + np.arange(BLOCK)).reshape(-1)
+    order = np.argsort(index, kind="stable")
+    index, priority = index[order], found.reshape(-1)[order]
+    return index[priority >= 0], priority[priority >= 0]
 
 
 def odds(keys: Keys, priorities: bytes, whole: str) -> tuple[NDArray[np.float64], Whole]:

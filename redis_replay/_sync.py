@@ -134,9 +134,9 @@ class ReplayBuffer(versions.SetsVersion, Shell):
     ) -> NDArray[np.int64]:  # fmt: skip
         """Writes a batch: leaves with a leading batch dimension, or a list of records. Gives their indices, int64 (n,).
 
-        All of it is written or none, up to 20,000 records (2,500 where the remover is not Fifo) and 64 MiB; a longer one goes
-        in steps, in order. Room is made first, so no step evicts its own records, but of one larger than the capacity only
-        the tail stays; the rest counts as written and evicted.
+        All of it is written or none, up to 20,000 records (5,000 where they have priorities, 2,500 where the remover is not
+        Fifo) and 64 MiB; a longer one goes in steps, in order. Room is made first, so no step evicts its own records, but of
+        one larger than the capacity only the tail stays; the rest counts as written and evicted.
 
         Args:
             priority, version: a number for all records, or one for each, as `add`.
@@ -311,6 +311,16 @@ class ReplayBuffer(versions.SetsVersion, Shell):
             for index, payload in zip(indices, payloads, strict=True):
                 assert schema is not None
                 yield decode_record(schema, payload, index)
+
+    def priorities(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Every stored record's index and priority, int64 (n,) and float64 (n,), in order of index: also of those that no draw
+        gave out. Read in pages while the buffer goes on.
+
+        Raises:
+            ArgumentError: records have no priorities here.
+        """
+        each: tuple[NDArray[np.int64], NDArray[np.float64]] = self._read("priorities", read.priorities)
+        return each
 
     def stats(self) -> Stats:
         """Every counter in one round trip: scalars by name, the dicts `lag` and `by_writer`, and the list `blocked`.

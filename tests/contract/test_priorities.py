@@ -253,6 +253,26 @@ def buffer_priorities(buffer):
     return sorted(each), [each[i] for i in sorted(each)]
 
 
+def test_all_priorities_are_listed(server, make_buffer, small):
+    """Of each stored record, by index, also of the hidden ones and of those that are lent; those that left have none."""
+    buffer = make_buffer(sampler=Prioritized(alpha=0.6, beta=0.4), consume_after_n_samples=2, capacity=500)
+    given = np.random.default_rng(0).uniform(0.1, 9, 300)
+    given[7] = 0
+    index = buffer.extend(small.many(0, 300), priority=given)
+    buffer.remove(index[40:75])
+    buffer.sample(5, lease=1000.0)
+    found, priority = buffer.priorities()
+    kept = np.r_[0:40, 75:300]
+    assert found.tolist() == index[kept].tolist()
+    assert priority.tolist() == given[kept].tolist()
+    top = found[np.argsort(-priority)[:3]]
+    assert len(buffer.get(top)["i"]) == 3
+    buffer.empty()
+    assert [len(part) for part in buffer.priorities()] == [0, 0]
+    with pytest.raises(ArgumentError, match=r"goes by priority, not Uniform"):
+        make_buffer("uniform").priorities()
+
+
 @pytest.mark.parametrize("ends", ["release", "ack"])
 def test_a_lent_record_keeps_its_priority(server, make_buffer, small, ends):
     """And takes an update meanwhile; 0 hides it when it comes back."""

@@ -19,7 +19,7 @@ NUMBERED = (
     "settle", "resolve", "pace",
 )  # fmt: skip
 KNOWING = ("get", "page", "stats", "renew", "greet", "doctor")
-PLAIN = ("get", "page", "stats", "doctor", "audit", "renew", "greet", "delete")
+PLAIN = ("get", "page", "weights", "stats", "doctor", "audit", "renew", "greet", "delete")
 
 
 def rows(width=SMALL, **leaves):
@@ -47,6 +47,7 @@ def numbered(raw, verb, width=SMALL, **kwargs):
 def plain(raw, verb, **kwargs):
     """A call of each verb without a number."""
     arguments = {"get": {"index": [1]}, "page": {"after": 0, "page_size": 9}, "audit": {"what": "order", "cursor": "0"}}
+    arguments["weights"] = {"cursor": "0"}
     arguments["renew"] = {"name": [raw.name]}
     arguments["greet"] = {"given": 9, "numbers": "raw:9"}
     return raw(verb, **arguments.get(verb, {}), **kwargs)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from redis_replay.exceptions import ArgumentError
-from redis_replay.samplers import MAX_CHOSEN, Fifo, Lifo, MinHeap, Prioritized, Uniform
+from redis_replay.samplers import MAX_CHOSEN, Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Uniform
 from tests._contract import SMALL, Records, numbers, refused
 from tests.limits._pinger import TRIES, Pinger, in_time
 
@@ -76,6 +76,22 @@ def test_one_call_evicts_20000(real_server, make_buffer, pinger, kind):
 
 
 BY_WEIGHT = Prioritized(alpha=0.6, beta=0.4)
+WEIGHED = {"by weight": {"sampler": BY_WEIGHT}, "heap": {"sampler": MaxHeap()}}
+
+
+@pytest.mark.parametrize("kind", WEIGHED)
+def test_calls_for_20000_with_priorities(real_server, make_buffer, pinger, kind):
+    """Written, given others and removed: in steps that keep nobody waiting."""
+    buffer, rng = make_buffer(capacity=40_000, **WEIGHED[kind]), np.random.default_rng(1)
+    buffer.extend(RECORDS.many(0, 40_000), priority=rng.uniform(0.1, 10, 40_000))
+    wrote = []
+    in_time(pinger, lambda _: wrote.append(buffer.extend(RECORDS.many(0, 20_000), priority=rng.uniform(0.1, 10, 20_000))))
+    index = wrote[-1]
+    in_time(pinger, lambda _: buffer.update_priority(index, rng.uniform(0.1, 10, 20_000)))
+    assert in_time(pinger, lambda _: buffer.remove(index)) in (20_000, 0)  # with the tries
+    assert (len(buffer), buffer.doctor().findings) == (20_000, ())
+
+
 REMOVERS = {
     "uniform": {"remover": Uniform()},
     "by weight": {"remover": BY_WEIGHT},

@@ -306,6 +306,7 @@ def scenario():
         ("get", (99,), {}),
         ("remove", ([2, 99],), {}),
         ("update_priority", ([2, 99], 1.0), {}),
+        ("priorities", (), {}),
         ("ack", ("nobody.1",), {}),
         ("release", (["nobody.1"],), {}),
         ("ack", (1,), {}),
