@@ -184,7 +184,7 @@ def priorities(keys: Keys, blocks: Mapping[bytes, bytes]) -> tuple[NDArray[np.in
     if wrong:
         raise damaged(keys, "priorities", "a block", as_text(wrong[0]), f"{BLOCK_BYTES} bytes")
     first = np.array([int(number) for number in blocks], np.int64) * BLOCK
-    found = np.frombuffer(b"".join(blocks.values()), "<f8").reshape(len(blocks), -1)[:, -BLOCK:]
+    found = np.frombuffer(b"".join(blocks.values()), "<f8").reshape(-1, BLOCK_BYTES // 8)[:, -BLOCK:]
     index = (first[:, None] + np.arange(BLOCK)).reshape(-1)
     order = np.argsort(index, kind="stable")
     index, priority = index[order], found.reshape(-1)[order]
