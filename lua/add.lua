@@ -16,7 +16,7 @@
 -- Returns  each after the word what became of open_number: applied, never or -
 --   OK first last                     indices of the first and the last record
 --   SHUT                              the buffer is draining or shut
---   NOT_READY have need shutdowns again_us idle_us writers leased live limiter    the rate limiter is against it; see wait.lua
+--   NOT_READY have need shutdowns again_us idle_us writers leased hidden live limiter    the rate limiter; see wait.lua
 --   FULL capacity                     every record is lent to readers, and none of them can be evicted
 --   NO_SCHEMA                         none is stored yet: send again with the full text
 --   SCHEMA                            the buffer has another one

@@ -19,7 +19,7 @@
 --   OK first last                     they are in (step close; or a repeated number: they were in before)
 --   CLOSED                            it was not open (step close)
 --   SHUT                              the buffer is draining or shut
---   NOT_READY have need shutdowns again_us idle_us writers leased live limiter    the rate limiter is against it; see wait.lua
+--   NOT_READY have need shutdowns again_us idle_us writers leased hidden live limiter    the rate limiter; see wait.lua
 --   FULL capacity                     every record is lent to readers, and none of them can be evicted
 --   NO_SCHEMA                         none is stored yet: send again with the full text
 --   SCHEMA                            the buffer has another one

@@ -19,7 +19,7 @@
 --                                     see weighted.lua;
 --                                     flags: p payloads follow (else the bytes of the largest record so far), l the last of a
 --                                     draining buffer, - not; lease: its name, - none
---   NOT_READY have need shutdowns again_us idle_us writers leased live limiter    see wait.lua
+--   NOT_READY have need shutdowns again_us idle_us writers leased hidden live limiter    see wait.lua
 --   TOO_LARGE n record_bytes limit    the batch would be above the limit, in bytes
 --   SHUT                              the buffer is shut, or was since the wait began
 --   LAPSED                            the batch of this number was not fetched in time; its records stay consumed

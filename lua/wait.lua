@@ -15,13 +15,13 @@
 -- ARGV[13] turn_us       int    how long its turn lasts once it is ready, in microseconds
 -- Returns  each after the word what became of open_number: applied, never or -
 --   READY have need                   enough is there; a write that waited has its turn
---   NOT_READY have need shutdowns again_us idle_us writers leased live limiter    again_us: when a turn ahead or a lease
---                                     ends, or 0; idle_us: since the last write, or -1; writers that are alive; records that
---                                     are lent, that are live; what limits the rate, see limit.lua, or -
+--   NOT_READY have need shutdowns again_us idle_us writers leased hidden live limiter    again_us: when a turn ahead or a
+--                                     lease ends, or 0; idle_us: since the last write, or -1; writers that are alive; records
+--                                     that are lent, hidden, live; what limits the rate, see limit.lua, or -
 --   SHUT                              the buffer is shut (for writes: or draining), or was shut since the wait began
 --   DAMAGED key found expected        the stream of records is missing
 --   GONE | FORGOTTEN | STALE          another epoch | lane not known | a late copy
--- Writes   counters, waiters, waiting
+-- Writes   counters, writers, waiters, waiting
 -- Publishes  wake, standby to waiters
 -- @include request
 local wish = {side = ARGV[5], need = tonumber(ARGV[6]), wait = ARGV[8] == '1', poll_us = tonumber(ARGV[10]),
@@ -33,6 +33,7 @@ if is_shut(tonumber(ARGV[11]), wish.side) then
   leave_line(lane)
   return reply('wait', became, {'SHUT'}, time)
 end
+if wish.side == 'w' and wish.wait then redis.call('ZADD', writers, int(time), lane) end -- it would write, if it could
 wish.take = (wish.side == 'w' or is_taken()) and tonumber(ARGV[7]) or 0
 local line = is_taken() and read_line(time) or {}
 local owed = owed_ahead(line, lane, wish.side, wish.take)

@@ -61,7 +61,7 @@ def new_priorities(core: Core, value: object, n: int) -> NDArray[np.float64]:
             finite number >= 0.
     """
     if not core.weighs:
-        allowed = f"left out where the sampler is {core.sampler!r} and the remover {core.remover!r}"
+        allowed = f"given only where the sampler or the remover goes by it, not {core.sampler!r} and {core.remover!r}"
         raise ArgumentError(name="priority", allowed=allowed, found=value)
     flat = np.array(_floats(value), np.float64)
     if len(flat) not in (1, n):

@@ -32,29 +32,30 @@ class Limited:
         """Inserts * samples_per_insert - samples."""
         return self.diff / max(1, self.law.q)
 
-    def check(self, side: str, n: int) -> None:
-        """Refuses what will never come: the difference cannot move so far.
-
-        Raises:
-            ArgumentError: a batch is wider than the range of the difference.
+    def never(self, side: str, n: int, *, consumes: bool) -> ArgumentError | None:
+        """Why a call for `n` records will never get through, if so: the difference cannot move so far. Writes of up to
+        min_size may, where records leave.
         """
         law = self.law
         if not law.q:
-            return
+            return None
         most = (law.high - law.low) // (law.q if side == "r" else law.p)
-        if n > (most if side == "r" else max(most, law.min_size)):
-            what = "min_items (or batch_size)" if side == "r" else "the batch"
-            raise ArgumentError(
-                name=what, allowed=f"at most {most:,}, all that the rate limiter ever lets through at once", found=n
-            )
+        if n <= most or (side == "w" and n <= law.min_size and (consumes or self.live + n <= law.min_size)):
+            return None
+        what = "min_items (or batch_size)" if side == "r" else "the batch"
+        allowed = f"at most {most:,}, which is what the rate limiter lets through at once"
+        return ArgumentError(name=what, allowed=allowed, found=n)
 
     def against(self, side: str, n: int) -> str:
         """Why a call for `n` records does not get through; empty: the limiter is not why."""
         law, q = self.law, max(1, self.law.q)
         if side == "r" and self.live < law.min_size:
             return f"the rate limiter blocks sample calls until {law.min_size} records are live ({self.live} are): insert more"
-        if not law.q or (side == "r" and (self.diff - law.low) // q >= n):
+        if not law.q:
             return ""
+        free = (self.diff - law.low) // q if side == "r" else max(law.min_size - self.live, (law.high - self.diff) // law.p)
+        if free >= n:
+            return "" if side == "r" else "there is room, and others that came before wait for it"
         blocked, other = ("sample", "insert") if side == "r" else ("insert", "sample")
         return (
             f"the rate limiter blocks {blocked} calls until more {other} calls come: inserts * samples_per_insert - samples is "

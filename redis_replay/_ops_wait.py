@@ -71,7 +71,9 @@ class _Line:
     idle: float = 0.0  # seconds since the last write, or inf
     writers: int = 0
     leased: int = 0
+    hidden: int = 0
     limiter: str = ""  # what the rate limiter says, if it is against it
+    never: ArgumentError | None = None  # why it will always be
 
     def stalls_in(self, wish: Wish, waited: float) -> float:
         """Seconds from the last answer until the wait is stalled, if nobody writes."""
@@ -102,6 +104,7 @@ def reach(core: Core, lane: Lane, wish: Wish, deadline: float) -> Generator[Step
         if reply.word != "NOT_READY":
             _note_end(core, started, line)
             return reply
+        yield from _end_hopeless(core, lane, wish, line, until)
         if 0 < line.turn < AT_ONCE:  # more leases have run out than one script takes back
             continue
         stall = line.stalls_in(wish, core.clock() - started)
@@ -141,29 +144,25 @@ def _attempt(core: Core, lane: Lane, wish: Wish, line: _Line, *, join: bool, unt
     except (ConnectionLostError, ServerRefusedError) as error:
         raise _why(core, wish, line, error) from error
     if reply.word == "NOT_READY":
-        have, _, shutdowns, turn, idle, line.writers, line.leased, live = rq.numbers(core, reply, 8)
+        have, _, shutdowns, turn, idle, line.writers, line.leased, line.hidden, live = rq.numbers(core, reply, 9)
         line.have, line.shutdowns, line.turn, line.placed = have, shutdowns, turn / 1e6, join
-        line.limiter = _limited(core, wish, live, reply)
+        line.limiter = _limited(core, wish, line, live, reply)
         line.idle = idle / 1e6 if idle >= 0 else FOREVER
     elif reply.word not in ("OK", "READY", "LAPSED"):
         raise rq.refused(core, script.verb, reply)
     return reply
 
 
-def _limited(core: Core, wish: Wish, live: int, reply: Reply) -> str:
-    """What the rate limiter says, where the buffer has one.
-
-    Raises:
-        ArgumentError: it will never let the call through.
-    """
-    texts = reply.texts()[8:]
+def _limited(core: Core, wish: Wish, line: _Line, live: int, reply: Reply) -> str:
+    """What the rate limiter says, where the buffer has one. `line.never`: it will not let the call through."""
+    texts = reply.texts()[9:]
     if texts == ["-"]:
         return ""
     try:
         found = Limited.of(texts[0], live)
     except (ValueError, IndexError):
         raise rq.kept(core, reply) from None
-    found.check(wish.side, wish.need)
+    line.never = found.never(wish.side, wish.need, consumes=core.consume is not None)
     return found.against(wish.side, wish.need)
 
 
@@ -189,12 +188,30 @@ def _why(core: Core, wish: Wish, line: _Line, error: Exception) -> Exception:
     return error
 
 
-def _leave_cancelled(core: Core, lane: Lane, wish: Wish, line: _Line, until: float) -> Generator[Step, Any, None]:
-    """Leaves the line. A buffer that was shut down says so first."""
+def _leave(core: Core, lane: Lane, wish: Wish, line: _Line, until: float) -> Generator[Step, Any, Reply]:
+    """Gives up the place in the line."""
     line.placed = False
     script = scripts.wait(side=wish.side, min_items=wish.need, take=0, turn_us=TURN_US, **line.standing(core, join=False))
+    return (yield from rq.request(core, lane, script, until))
+
+
+def _end_hopeless(core: Core, lane: Lane, wish: Wish, line: _Line, until: float) -> Generator[Step, Any, None]:
+    """What the rate limiter will never let through gives up its place, and says so.
+
+    Raises:
+        ArgumentError: it will not.
+    """
+    if line.never is None:
+        return
+    if line.placed:
+        yield from _leave(core, lane, wish, line, until)
+    raise line.never
+
+
+def _leave_cancelled(core: Core, lane: Lane, wish: Wish, line: _Line, until: float) -> Generator[Step, Any, None]:
+    """Leaves the line. A buffer that was shut down says so first."""
     try:
-        reply = yield from rq.request(core, lane, script, until)
+        reply = yield from _leave(core, lane, wish, line, until)
     except (ConnectionLostError, ServerRefusedError) as error:  # the lane's next request takes it out of the line
         raise _cancelled(core, wish, line) from error
     if reply.word not in ("READY", "NOT_READY"):
@@ -209,7 +226,8 @@ def _cancelled(core: Core, wish: Wish, line: _Line) -> ReplayCancelledError:
 
 def _ended(core: Core, wish: Wish, line: _Line, *, stalled: bool) -> Exception:
     facts: dict[str, Any] = {
-        "name": core.name, "have": line.have, "need": wish.need, "leased": line.leased, "limiter": line.limiter,
+        "name": core.name, "have": line.have, "need": wish.need, "leased": line.leased, "hidden": line.hidden,
+        "limiter": line.limiter,
         "side": SIDES[wish.side],
     }  # fmt: skip
     if not wish.wait:
@@ -283,4 +301,4 @@ def room_wish(n: int, take: int, nbytes: int = 0, **how: Any) -> Wish:
     def script(standing: Standing, _: Callable[[], list[int]]) -> Script:
         return scripts.wait(side="w", min_items=n, take=take, turn_us=turn_us, **standing)
 
-    return Wish(script, f"room for {n} records", n, side="w", **how)
+    return Wish(script, f"room for {n} record{'s' if n > 1 else ''}", n, side="w", **how)

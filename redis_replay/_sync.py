@@ -202,7 +202,8 @@ class ReplayBuffer(versions.SetsVersion, Shell):
 
         Returns:
             Each leaf with a leading dimension n, writable and the caller's own; Python scalars as arrays, texts as lists.
-            A TensorDict buffer gives a TensorDict with "index" set (over a leaf of that name).
+            A TensorDict buffer gives a TensorDict with "index" set, and "priority_weight" of a draw by priority (over leaves of
+            those names).
 
         Raises:
             NotReadyError: too few records, and wait is False. ReplayTimeoutError (a TimeoutError): too few in time.

@@ -34,7 +34,8 @@ def origin(core: Core, version: object, n: int) -> Origin:
     if len(flat) not in (1, n):
         found = f"{len(flat)} of them"
         raise ArgumentError(name="version", allowed=f"one number, or one for each of {n} records", found=found)
-    numbers = [_version(f"version[{i}]", one) for i, one in enumerate(flat)]
+    name = "version[{}]" if isinstance(version, (list, tuple)) or bool(getattr(version, "ndim", False)) else "version"
+    numbers = [_version(name.format(i), one) for i, one in enumerate(flat)]
     if len(set(numbers)) == 1:
         numbers = numbers[:1]
     return Origin(writer_of(core), tuple(map(str, numbers)))
@@ -47,7 +48,7 @@ def check_kept(core: Core, version: object) -> None:
         ArgumentError: the buffer keeps none.
     """
     if not core.dates:
-        allowed = "left out, unless the buffer was created with max_staleness= or sampler=Freshest()"
+        allowed = "given only where the buffer was created with max_staleness= or sampler=Freshest()"
         raise ArgumentError(name="version", allowed=allowed, found=version)
 
 

@@ -45,6 +45,11 @@ def _rebuild(kind: "type[ReplayError]", data: dict[str, Any], more: dict[str, An
     return error
 
 
+def _elsewhere(leased: int | None, hidden: int | None) -> str:
+    lent = f"; {leased} more are lent to readers, and can be drawn once they come back" if leased else ""
+    return lent + (f"; {hidden} more have priority 0, and are hidden" if hidden else "")
+
+
 _OF_THE_CALL = ("_data", "question", "ask")
 
 
@@ -61,8 +66,8 @@ class ReplayError(Exception):
 
     def _message(self, **data: Any) -> str:
         text = fill(self.text, data)
-        if lent := data.get("leased"):
-            text += f"; {lent} more are lent to readers, and can be drawn once they come back"
+        if data.get("side") != "insert":
+            text += _elsewhere(data.get("leased"), data.get("hidden"))
         return f"{text}; {limiter}" if (limiter := data.get("limiter")) else text
 
     def restate(self, **data: Any) -> Self:
@@ -153,7 +158,8 @@ class BufferFullError(ReplayError):
 
 class NotReadyError(ReplayError):
     """`have` records can be drawn (less what is owed to waiters ahead), and the call needs `need`; `leased` more are lent.
-    `limiter`: what the rate limiter has against it; `side`: sample, or insert. So on each error of a wait.
+    `limiter`: what the rate limiter has against it; `side`: sample, or insert; `hidden`: records of priority 0. So on each
+    error of a wait.
     """
 
     text = (

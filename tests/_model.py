@@ -405,7 +405,7 @@ class Model:
                 self._drop(index, value)
 
     def _set_largest(self, given):
-        self.set = max([self.set, *given]) if self.set is not None else max(given, default=None)
+        self.set = max([self.set or 0, *given]) or None  # zeros hide no new records
 
     def _let_go(self, draw):
         for index, _ in draw.records if draw.held else ():

@@ -1,7 +1,7 @@
 -- given: the priorities that a write or an update brings, and what new records have that are given none.
 -- @include priority
 
--- The largest ever set, as text, or nil before any.
+-- The largest ever set, as text, or nil before any above 0: new records are not hidden because of one that is.
 function priority.largest()
   local p = redis.call('HGET', config, 'max_priority')
   return weight.is_priority(p) and p or nil
@@ -16,7 +16,7 @@ function priority.default()
 end
 
 function priority.note_largest(given)
-  local had = tonumber(priority.largest() or -1)
+  local had = tonumber(priority.largest() or 0)
   local most = had
   for _, p in ipairs(given) do most = math.max(most, p) end
   if most > had then redis.call('HSET', config, 'max_priority', string.format('%.17g', most)) end

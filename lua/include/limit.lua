@@ -81,10 +81,12 @@ function limit.repeats(owed)
   return math.floor((count('diff') - limit.law.low) / limit.law.q) - owed
 end
 
--- How many records may be written.
-function limit.inserts(owed)
+-- How many records may be written. `hunger`: what a reader that waits needs to be there: as long as it is not, it could not
+-- make room however far the draws are behind, and both sides would wait for ever.
+function limit.inserts(owed, hunger)
   if not limit.is_spent() then return UNLIMITED end
   local law = limit.law
+  if hunger > 0 and count('sampleable_size') + owed < math.max(hunger, law.min_size) then return UNLIMITED end
   return math.max(law.min_size - count('sampleable_size'), math.floor((law.high - count('diff')) / law.p)) - owed
 end
 

@@ -1,6 +1,7 @@
 -- line: the blocked calls, in order of arrival. A waiter's id is its lane.
 -- @include state
 local LINE = 1024 -- waiters looked at in one script
+local hunger = 0 -- the most records that a reader in the line, as it was read last, needs
 local WAKE = config:sub(1, -7) .. 'wake:' -- what every client's channel starts with
 
 -- side: r, which waits to draw, or w, which waits to write; need, take; since: when it came; ends: when it is dropped unless
@@ -44,10 +45,12 @@ end
 -- The line as it is now: who missed three polls is dropped, who let a turn run out stands at the end.
 local function read_line(time)
   local line, late = {}, {}
+  hunger = 0
   local ids = redis.call('ZRANGE', waiters, 0, LINE - 1)
   if #ids == 0 then return line end
   for i, text in ipairs(ask_many('HMGET', waiting, ids)) do
     local w = parse_waiter(ids[i], text)
+    if w and w.side == 'r' and w.lost == 0 then hunger = math.max(hunger, w.need) end
     if not w or w.ends < time then
       leave_line(ids[i])
     elseif w.turn > 0 and w.turn < time then

@@ -16,7 +16,7 @@ end
 
 -- What there is for a side, less what is owed to others of it.
 local function there_is(side, owed)
-  if side == 'w' then return count('leased') < settings.capacity and math.max(0, limit.inserts(owed)) or 0 end
+  if side == 'w' then return count('leased') < settings.capacity and math.max(0, limit.inserts(owed, hunger)) or 0 end
   local there = count('sampleable_size') - (settings.consume and owed or 0)
   return math.max(0, limit.samples(there, owed))
 end
@@ -53,7 +53,7 @@ end
 local function lacks(have, need, again, time)
   local idle, alive = liveness(time)
   return {'NOT_READY', int(have), int(need), settings.shutdowns, int(again > 0 and math.max(1, again - time) or 0),
-    idle, alive, int(count('leased')), int(count('sampleable_size')), limit.word()}
+    idle, alive, int(count('leased')), int(count('hidden')), int(count('sampleable_size')), limit.word()}
 end
 
 -- Not enough: the caller joins the line (a poll keeps its place), or leaves it. Gives the answer, with the time until there

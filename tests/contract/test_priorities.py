@@ -253,6 +253,18 @@ def buffer_priorities(buffer):
     return sorted(each), [each[i] for i in sorted(each)]
 
 
+def test_zeros_hide_no_new_records(server, make_buffer, small):
+    """The default is the largest ever set above 0: a batch of zero errors starves no learner. Errors tell of the rest."""
+    buffer = make_buffer(sampler=Prioritized(alpha=0.6, beta=0.4))
+    buffer.update_priority(buffer.extend(small.many(0, 5)), 0.0)
+    buffer.extend(small.many(5, 7), priority=0.0)
+    with pytest.raises(NotReadyError, match="7 more have priority 0, and are hidden") as caught:
+        buffer.sample(1)
+    assert caught.value.hidden == 7
+    buffer.extend(small.many(7, 9))
+    assert (len(buffer), buffer.stats()["max_priority"]) == (2, 1.0)
+
+
 def test_all_priorities_are_listed(server, make_buffer, small):
     """Of each stored record, by index, also of the hidden ones and of those that are lent; those that left have none."""
     buffer = make_buffer(sampler=Prioritized(alpha=0.6, beta=0.4), consume_after_n_samples=2, capacity=500)

@@ -1,8 +1,10 @@
 """Writers that the rate limiter holds back: they wait as readers do, in order, and every wait ends with a reason."""
 
+import contextlib
 import threading
 import time
 
+import numpy as np
 import pytest
 
 from redis_replay import _core, _ops_wait
@@ -15,7 +17,7 @@ from redis_replay.exceptions import (
     ReplayTimeoutError,
 )
 from redis_replay.limiters import Queue, SampleToInsertRatio
-from redis_replay.samplers import Fifo
+from redis_replay.samplers import Fifo, Prioritized
 from tests._contract import LARGE, Records
 from tests._helpers import SOON, wait_until
 from tests._waiting import Frozen, Running, blocked, deaf, record, records, tags
@@ -174,6 +176,62 @@ def test_another_limiter_frees_who_waits(full, writer):
     assert small.error() is None
 
 
+def test_who_can_never_come_gives_up_its_place(full, writer):
+    """Those behind it move up."""
+    wide = Running(writer().extend, records(4))
+    blocked(full, 1)
+    small = Running(writer().extend, records(1))
+    blocked(full, 2)
+    full.set_rate_limiter(Queue(3))
+    assert isinstance(wide.error(), ArgumentError)
+    full.sample(2)
+    assert small.result().tolist() == [5]
+    assert full.stats()["waiters"] == 0
+
+
+WAYS = {
+    "removed": lambda b: b.remove(np.arange(1, 200)),
+    "too old": lambda b: b.set_version(b.stats()["version"] + 1),
+    "hidden": lambda b: b.update_priority(np.arange(1, 200), 0.0),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("batch", [10, 20])
+def test_records_that_leave_undrawn_let_nobody_wait_for_ever(server, make_buffer, way, batch):
+    """A reader that waits for more records than there are lets writers in, however far the draws are behind."""
+    options = {"max_staleness": 0} if way == "too old" else {}
+    limiter, sampler = SampleToInsertRatio(1, 10, 40), Prioritized(alpha=1.0, beta=0.0)
+    buffer = make_buffer(rate_limiter=limiter, sampler=sampler, poll_interval=30, **options)
+    actor, learner = (make_buffer(attach=True, poll_interval=30) for _ in range(2))
+    stop = threading.Event()
+
+    def act():
+        with contextlib.suppress(ReplayCancelledError):
+            while True:
+                actor.extend(records(8), priority=1.0, cancel_event=stop)
+
+    call = Running(act)
+    for _ in range(6):
+        assert len(learner.sample(batch, wait=True, timeout=5)["i"]) == batch
+        WAYS[way](buffer)
+    assert buffer.stats()["samples_returned"] == 6 * batch
+    stop.set()
+    call.result()
+
+
+def test_a_reader_that_needs_more_than_the_range_is_served(server, make_buffer):
+    """Writes come through until it has its records: neither side waits for the other."""
+    buffer = make_buffer(rate_limiter=SampleToInsertRatio(8, 1, 20), poll_interval=30)
+    call = Running(make_buffer(attach=True, poll_interval=30).sample, 32, wait=True)
+    blocked(buffer, 1)
+    for i in range(32):
+        buffer.add(record(i), timeout=2)
+    assert len(call.result()["i"]) == 32
+    with pytest.raises(ReplayTimeoutError):
+        buffer.extend(records(2), timeout=0)
+
+
 def test_wait_until_writable_is_advice(full, writer):
     """It takes no room away from others."""
     calls = [Running(writer().wait_until_writable, 2) for _ in range(3)]
@@ -242,7 +300,7 @@ def test_a_blocked_writer_says_so(full, writer, caplog, monkeypatch):
         writer(poll_interval=0.05).extend(records(1), timeout=0.5)
     said = [record.getMessage() for record in caplog.records if record.name == _core.log.name]
     assert said
-    assert all("room for 1 records" in line and "blocks insert calls until more sample calls" in line for line in said)
+    assert all("room for 1 record" in line and "blocks insert calls until more sample calls" in line for line in said)
 
 
 def test_never_more_than_the_ratio(server, make_buffer):
