@@ -32,7 +32,7 @@ local n = #ARGV - 12
 local again, became, time = accept(true, ARGV[12] == '1')
 if again then return again end
 local why = refusal(n, schema_hash, schema, total_bytes, time)
-if why then return reply('add', became, why, time) end
+if why then return reply('add', became, give_up(why), time) end
 
 local id = redis.pcall('XADD', records, '0-*', 'd', ARGV[13])
 if type(id) ~= 'string' and not string.find(id.err, ' ID', 1, true) then -- refused for another reason: this raises it

@@ -38,7 +38,7 @@ local function open_gate()
   local again, became, time = accept(true, ARGV[14] == '1')
   if again then return again end
   local why = refusal(n, schema_hash, schema, total_bytes, time)
-  if why then return reply('gate', became, why, time) end
+  if why then return reply('gate', became, give_up(why), time) end
   describe(schema_hash, schema, record_bytes)
   local answer = reply('gate', became, {'OK', int(count('last') + 1), int(count('last') + n)}, time)
   if age.is_kept() then redis.call('HSET', config, 'incoming', ARGV[13]) end -- for `mend`, if this gate is not closed

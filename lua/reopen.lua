@@ -18,6 +18,7 @@ if settings.state == 'draining' then -- a shutdown that is over: waits of before
   wake_all(time)
 end
 if settings.state ~= 'open' then
+  if settings.state == 'draining' or settings.drained == '1' then limit.begin() end -- draws were free meanwhile
   redis.call('HSET', config, 'state', 'open', 'drained', '0')
   redis.call('PUBLISH', events, 'open')
   settings.state = 'open'

@@ -19,7 +19,7 @@ from redis_replay._leases import Leases
 from redis_replay._schema import Schema
 from redis_replay._types import Outcome
 from redis_replay.exceptions import NoPermissionError
-from redis_replay.samplers import MAX_ENDS, MAX_WEIGHED, Fifo, Sampler, Uniform
+from redis_replay.samplers import MAX_ENDS, MAX_RANDOM, MAX_WEIGHED, Fifo, Sampler, Uniform
 
 HOST = re.sub(r"[^A-Za-z0-9.]", "_", platform.node())[:40] or "host"
 log = logging.getLogger("redis_replay")
@@ -177,6 +177,11 @@ class Core:
         """Six seeds for a draw, as the script wants them."""
         bits = self.random.getrandbits(192)
         return [1 + (bits >> 32 * i) % 2**32 % ((M1 if i < 3 else M2) - 1) for i in range(6)]
+
+    @property
+    def max_batch(self) -> int:
+        """Records that one draw takes at most."""
+        return min(self.sampler.max_batch, MAX_RANDOM) if self.weighs or self.dates else self.sampler.max_batch
 
     @property
     def step(self) -> int:

@@ -154,7 +154,7 @@ def _size(core: Core, default: int | None, batch_size: object) -> int:
         batch_size = default
     if batch_size is None:
         raise ArgumentError(name="batch_size", allowed="given here or to the buffer", found=None)
-    return opt.whole_number("batch_size", batch_size, 1, core.sampler.max_batch)
+    return opt.whole_number("batch_size", batch_size, 1, core.max_batch)
 
 
 def reachable(core: Core, what: str, n: int) -> int:

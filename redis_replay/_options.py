@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from redis_replay import limiters
 from redis_replay.exceptions import ArgumentError, ArgumentTypeError
 from redis_replay.limiters import RateLimiter
-from redis_replay.samplers import Fifo, Prioritized, Sampler, Uniform
+from redis_replay.samplers import KINDS, Fifo, Prioritized, Sampler, Uniform
 
 MAX_CAPACITY = 4_000_000_000  # a draw is one 32-bit random number
 MAX_VERSION = 2**53 - 1
@@ -113,7 +114,7 @@ def _remover(value: object) -> str:
 def _selector(name: str, value: object) -> Sampler:
     if value is None:
         return Uniform() if name == "sampler" else Fifo()
-    if not isinstance(value, Sampler):
+    if not isinstance(value, Sampler) or type(value) not in KINDS:  # nothing of a subclass would be stored
         raise ArgumentTypeError(name=name, allowed="a sampler of redis_replay.samplers, or None", found=value)
     return value
 
@@ -133,7 +134,9 @@ def rate_limiter(value: object) -> RateLimiter | None:
     Raises:
         ArgumentTypeError: it is neither.
     """
-    if value is not None and not isinstance(value, RateLimiter):
+    if value is None:
+        return None
+    if not isinstance(value, RateLimiter) or type(value) not in limiters.KINDS:
         raise ArgumentTypeError(name="rate_limiter", allowed="one of redis_replay.limiters, or None", found=value)
     return value
 

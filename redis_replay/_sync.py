@@ -189,7 +189,8 @@ class ReplayBuffer(versions.SetsVersion, Shell):
         """A batch, reserved: check, choice, consumption and count are one step on the server.
 
         Args:
-            batch_size: records to draw; at most 8,192 at random, 20,000 from an end. The handle's by default.
+            batch_size: records to draw; at most 8,192 at random, 20,000 from an end
+                (8,192 where records have priorities or versions). The handle's by default.
             return_info: give (data, SampleInfo).
             wait: block until a full batch is there, in order of arrival; a wait that succeeds has its batch.
             timeout: seconds to wait; None and inf without end, 0 asks once.

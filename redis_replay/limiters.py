@@ -210,6 +210,9 @@ def _fraction(ratio: float) -> Fraction:
     return 1 / (1 / Fraction(ratio)).limit_denominator(PARTS)
 
 
+KINDS = (MinSize, SampleToInsertRatio, Queue, Stack)
+
+
 def parse(text: str) -> RateLimiter | None:
     """The rate limiter whose `repr()` is `text`; None for "None".
 
@@ -218,7 +221,7 @@ def parse(text: str) -> RateLimiter | None:
     """
     if text == "None":
         return None
-    known = {kind.__name__: kind for kind in (MinSize, SampleToInsertRatio, Queue, Stack)}
+    known = {kind.__name__: kind for kind in KINDS}
     call = ast.parse(text, mode="eval").body
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id not in known:
         raise ValueError(f"no rate limiter of this version: {text}")

@@ -202,13 +202,16 @@ class Freshest(Sampler):
     dates: ClassVar[bool] = True
 
 
+KINDS = (Uniform, Prioritized, MaxHeap, MinHeap, Fifo, Lifo, Freshest)
+
+
 def parse(text: str) -> Sampler:
     """The sampler whose `repr()` is `text`.
 
     Raises:
         ValueError: there is none in this version.
     """
-    known = {kind.__name__: kind for kind in (Uniform, Prioritized, MaxHeap, MinHeap, Fifo, Lifo, Freshest)}
+    known = {kind.__name__: kind for kind in KINDS}
     call = ast.parse(text, mode="eval").body
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id not in known:
         raise ValueError(f"no sampler of this version: {text}")

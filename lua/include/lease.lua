@@ -1,7 +1,11 @@
 -- lease: what a draw lent to a reader. Nobody else may draw it until it is acknowledged, released, or the lease runs out.
 -- @include live
 -- @include stale
-local MANY = 20000 -- records whose leases one script ends
+-- Records whose leases one script ends.
+local function many()
+  return (weight.is_used() or age.is_kept()) and 5000 or 20000
+end
+
 local LEASES = 1000 -- leases that one script reclaims
 
 -- Puts indices of a buffer that consumes back into the live set, each in its place. Those that eviction has passed (where the
@@ -34,29 +38,29 @@ local function lend(lease, indices, length, time)
   unlive(indices)
   bump('leased', #indices)
   redis.call('ZADD', leases, int(time + length), lease)
-  redis.call('HSET', leased, lease, int(length) .. ' ' .. table.concat(indices, ' '))
+  redis.call('HSET', leased, lease, int(length) .. ':' .. int(count('era')) .. ' ' .. table.concat(indices, ' '))
 end
 
--- Ends a lease. Gives its indices; nil where it has ended before.
+-- Ends a lease. Gives its indices, and the rate limiter's era when it began; nil where it has ended before.
 local function end_lease(lease)
   local text = redis.call('HGET', leased, lease)
   redis.call('ZREM', leases, lease)
   redis.call('HDEL', leased, lease)
   if not text then return nil end
   local indices = split(text)
-  table.remove(indices, 1)
+  local era = table.remove(indices, 1):match(':(%d+)$')
   bump('leased', -#indices)
-  return indices
+  return indices, '-' .. (era or '')
 end
 
 -- The records go back, as if they had not been handed out. Gives how many; nil where the lease has ended before.
 local function give_back(lease)
-  local indices = end_lease(lease)
+  local indices, era = end_lease(lease)
   if not indices then return nil end
   drop(enlive(indices))
   bump('sample_calls', -1)
   bump('samples_returned', -#indices)
-  limit.sampled(-#indices)
+  limit.undone(#indices, #indices, era)
   return #indices
 end
 
@@ -72,18 +76,18 @@ local function reclaim_leases(time)
   local done = 0
   for _, lease in ipairs(redis.call('ZRANGEBYSCORE', leases, '-inf', int(time), 'LIMIT', 0, LEASES)) do
     done = done + (give_back(lease) or 0)
-    if done >= MANY then break end
+    if done >= many() then break end
   end
   bump('reclaimed', done)
 end
 
--- Ends the leases in ARGV from `low` on, at most MANY records, by `finish`. Gives how many it ended, and how many had ended.
+-- Ends the leases in ARGV from `low` on, at most so many records, by `finish`. Gives how many it ended, and how many had ended.
 local function end_leases(low, finish)
   local ended, late, done = 0, 0, 0
   for i = low, #ARGV do
     local n = finish(ARGV[i])
     if n then ended, done = ended + 1, done + n else late = late + 1 end
-    if done >= MANY then break end
+    if done >= many() then break end
   end
   return ended, late
 end

@@ -47,23 +47,30 @@ end
 -- A draw of n is undone, of which so many come back into a buffer that consumes. `era`: the word of its answer that ends
 -- with the era; in another one nobody owes anything, but what comes back into a queue is there.
 function limit.undone(n, back, era)
-  if limit.law and limit.law.leaves and settings.consume == 1 then
+  if limit.is_unread() then
     limit.sampled(-back)
   elseif tonumber(era:match('^[l-](%d+)$')) == count('era') then
     limit.sampled(-n)
   end
 end
 
+-- Whether the difference is just what is there and was not drawn: of a queue.
+function limit.is_unread()
+  return limit.law ~= nil and limit.law.leaves and settings.consume == 1
+end
+
 -- n live records go without having been drawn.
 function limit.left(n)
-  if limit.law and limit.law.leaves and settings.consume == 1 then raise(-n * limit.law.p) end
+  if limit.is_unread() then raise(-n * limit.law.p) end
 end
 
 -- A new era: as if the buffer had come to what it holds by itself. Nobody owes anything.
 function limit.begin()
   local law = limit.law
   bump('era', 1)
-  set_count('diff', law and math.min(law.start, count('sampleable_size') * law.p) or 0)
+  local there = count('sampleable_size')
+  local most = limit.is_unread() and there or law and law.start or 0
+  set_count('diff', law and math.min(most, there * law.p) or 0)
 end
 
 -- How many records may be drawn, of so many that are there.
@@ -87,7 +94,9 @@ function limit.inserts(owed, hunger)
   if not limit.is_spent() then return UNLIMITED end
   local law = limit.law
   if hunger > 0 and count('sampleable_size') + owed < math.max(hunger, law.min_size) then return UNLIMITED end
-  return math.max(law.min_size - count('sampleable_size'), math.floor((law.high - count('diff')) / law.p)) - owed
+  local room = math.max(law.min_size - count('sampleable_size'), math.floor((law.high - count('diff')) / law.p)) - owed
+  if not limit.is_unread() then return room end
+  return math.min(room, settings.capacity - count('leased') - count('sampleable_size') - owed) -- what is lent may come back
 end
 
 -- What is told of it: one word.

@@ -53,7 +53,7 @@ end
 
 -- What came through a gate that was not closed (`mend`) may be too old.
 local function drop_incoming()
-  stale.drop(stale.overdue(count('version'), MANY))
+  stale.drop(stale.overdue(count('version'), many()))
   redis.call('HDEL', config, 'incoming')
 end
 

@@ -57,6 +57,12 @@ local function refusal(n, schema_hash, schema, bytes, time)
   return nil
 end
 
+-- A write that is refused for good leaves its place.
+local function give_up(why)
+  if why[1] ~= 'NOT_READY' and why[1] ~= 'NO_SCHEMA' then leave_line(lane) end
+  return why
+end
+
 -- The first write fixes the schema. `record_bytes` is the largest record so far: it decides how batches travel.
 local function describe(schema_hash, schema, record_bytes)
   if not settings.schema_hash then redis.call('HSET', config, 'schema_hash', schema_hash, 'schema', schema) end

@@ -19,7 +19,7 @@ from redis_replay.exceptions import (
     NotReadyError,
     ReplayTimeoutError,
 )
-from redis_replay.limiters import MinSize, Queue, SampleToInsertRatio, Stack, parse
+from redis_replay.limiters import MinSize, Queue, RateLimiter, SampleToInsertRatio, Stack, parse
 from redis_replay.samplers import Fifo, Lifo
 from tests._contract import LARGE, Records, numbers
 
@@ -190,21 +190,61 @@ def test_empty_leaves_no_debt(server, make_buffer, make_raw, small, reset):
     assert len(buffer.sample(9, min_items=1)["i"]) == 6
 
 
-@pytest.mark.parametrize("way", ["remove", "evict"])
-def test_what_leaves_a_queue_makes_room(server, make_buffer, small, way):
+def test_what_leaves_a_queue_makes_room(server, make_buffer, small):
     """What nobody can draw any more does not block writers for ever."""
     buffer = make_buffer(capacity=5, rate_limiter=Queue(5), **QUEUE)
     buffer.extend(small.many(0, 5))
-    if way == "remove":
-        buffer.remove([2, 4, 5])
-    else:
-        _, info = buffer.sample(3, True, lease=1000.0)
-        buffer.extend(small.many(5, 8))
-        assert buffer.stats()["evicted"] == 3
-    assert (len(buffer), buffer.stats()["limiter_difference"], buffer.can_insert(3)) == (2, 2, True)
-    if way == "evict":
-        buffer.release(info.lease)
-        assert (len(buffer), buffer.stats()["limiter_difference"], buffer.can_insert(3)) == (2, 2, True)  # it had been passed
+    buffer.remove([2, 4, 5])
+    assert (len(buffer), buffer.stats()["limiter_difference"]) == (2, 2)
+    assert (buffer.can_insert(3), buffer.can_insert(4)) == (True, False)
+
+
+def test_what_is_lent_keeps_its_place_in_a_queue(server, make_buffer, small):
+    """Nothing that nobody has drawn is evicted, when a lease ends either."""
+    buffer = make_buffer(capacity=5, rate_limiter=Queue(4), **QUEUE)
+    buffer.extend(small.many(0, 4))
+    _, info = buffer.sample(3, True, lease=1000.0)
+    assert (buffer.can_insert(1), buffer.can_insert(2)) == (True, False)
+    buffer.add(small.one(4))
+    buffer.release(info.lease)
+    assert (len(buffer), buffer.stats()["evicted"], buffer.stats()["limiter_difference"]) == (5, 0, 5)
+    assert numbers(buffer.sample(5)) == [0, 1, 2, 3, 4]
+
+
+def test_a_queue_that_is_set_too_small_hands_out_all(server, make_buffer, small):
+    """What was there before can be drawn, and writers wait until it was."""
+    buffer = make_buffer(**QUEUE)
+    index = buffer.extend(small.many(0, 10))
+    buffer.set_rate_limiter(Queue(4))
+    assert buffer.stats()["limiter_difference"] == 10
+    buffer.remove(index[4:6])
+    assert not buffer.can_insert(1)
+    assert numbers(buffer.sample(8)) == [0, 1, 2, 3, 6, 7, 8, 9]
+    assert (buffer.stats()["limiter_difference"], buffer.can_insert(4)) == (0, True)
+
+
+def test_a_lease_of_before_owes_nothing(server, make_buffer, small):
+    """It ends under another limiter than it began under."""
+    buffer = make_buffer(**QUEUE)
+    buffer.extend(small.many(0, 20))
+    _, info = buffer.sample(10, True, lease=1000.0)
+    buffer.set_rate_limiter(SampleToInsertRatio(1, 1, (0.0, 8.0)))
+    before = buffer.stats()["limiter_difference"]
+    buffer.release(info.lease)
+    assert buffer.stats()["limiter_difference"] == before == 1
+
+
+def test_a_drained_buffer_opens_without_debt(server, make_buffer, small):
+    """Draws were free while it was draining."""
+    buffer = make_buffer(rate_limiter=SampleToInsertRatio(1, 1, (-8.0, 8.0)), sampler=Fifo(), consume_after_n_samples=5)
+    buffer.extend(small.many(0, 8))
+    buffer.shutdown()
+    for _ in range(5):
+        buffer.sample(8)
+    buffer.reopen()
+    assert buffer.stats()["limiter_difference"] == 0
+    buffer.add(small.one(8))
+    buffer.sample(1)
 
 
 def test_a_limiter_holds_from_when_it_is_set(server, make_buffer, small):
@@ -310,7 +350,11 @@ def test_what_the_buffer_never_holds_is_refused(server, make_buffer, limiter):
     assert buffer.stats()["rate_limiter"] == "None"
 
 
-@pytest.mark.parametrize("bad", [3, "Queue(3)", Queue, Fifo()])
+class Own(MinSize):
+    """One that no other process could know."""
+
+
+@pytest.mark.parametrize("bad", [3, "Queue(3)", Queue, Fifo(), RateLimiter(), Own(3)])
 def test_what_is_no_limiter_is_refused(server, make_buffer, bad):
     with pytest.raises(ArgumentTypeError, match=r"rate_limiter must be one of redis_replay\.limiters, or None"):
         make_buffer(rate_limiter=bad)

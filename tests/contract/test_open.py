@@ -20,7 +20,7 @@ from redis_replay.exceptions import (
     ConfigMismatchError,
     ReplayTimeoutError,
 )
-from redis_replay.samplers import Fifo, Lifo, Uniform
+from redis_replay.samplers import Fifo, Lifo, Sampler, Uniform
 from tests._contract import contents, nothing_changes, refused
 from tests._helpers import SOON, wait_until
 
@@ -261,6 +261,7 @@ BAD_OPTIONS = [
     ({"batch_size": True}, ArgumentTypeError),
     ({"sampler": "uniform"}, ArgumentTypeError),
     ({"sampler": Uniform}, ArgumentTypeError),
+    ({"sampler": Sampler()}, ArgumentTypeError),
     ({"consume_after_n_samples": 0}, ArgumentError),
     ({"consume_after_n_samples": True}, ArgumentTypeError),
     ({"consume_after_n_samples": 1.0}, ArgumentTypeError),
