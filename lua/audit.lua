@@ -28,12 +28,12 @@ end
 
 -- The indices of a block that have a priority. What is no block names what is not there.
 local function stored_in(list, number, text)
-  if not number:find('^%d+$') or #text ~= 552 then
+  if not number:find('^%d+$') or #text ~= 168 then
     list[#list + 1] = number
     return
   end
-  for spot = 0, 31 do
-    if double.at(text, 297 + 8 * spot) >= 0 then list[#list + 1] = int(number * 32 + spot) end
+  for spot = 0, 7 do
+    if double.at(text, 105 + 8 * spot) >= 0 then list[#list + 1] = int(number * 8 + spot) end
   end
 end
 

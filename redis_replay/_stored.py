@@ -16,7 +16,7 @@ from redis_replay.exceptions import BufferDamagedError, RecordDecodeError
 from redis_replay.samplers import Sampler, Whole, parse
 
 MAX_SAMPLER = 200  # characters
-BLOCK, BLOCK_BYTES = 32, 552  # records of a block of priorities, and its bytes: lua/include/block.lua
+BLOCK, BLOCK_BYTES = 8, 168  # records of a block of priorities, and its bytes: lua/include/block.lua
 _NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _RANGES = re.compile(r"([0-9]{1,16}:[0-9]{1,16}( |$))*", re.ASCII)
 

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 
 from tests._mrg import M1
 
-FIT, STEPS, SIZE = 1024 / 1025, [2 ** (i / 4) for i in range(4)], 32  # lua/include/bucket.lua, block.lua
+FIT, STEPS, SIZE = 1024 / 1025, [2 ** (i / 4) for i in range(4)], 8  # lua/include/bucket.lua, block.lua
 
 
 @dataclass
 class Block:
-    """The weights of 32 records, and their sum as it was counted; its bin, or None."""
+    """The weights of 8 records, and their sum as it was counted; its bin, or None."""
 
     weights: list = field(default_factory=lambda: [0.0] * SIZE)
     sum: float = 0.0

@@ -1,11 +1,11 @@
--- block: 32 records with neighbouring indices are one value: what each weighs, and its priority.
+-- block: 8 records with neighbouring indices are one value: what each weighs, and its priority.
 -- @include double
 -- @include weight
--- `priorities`  index / 32, rounded down -> numbers of 8 bytes: the sum of the weights, records that weigh something, records,
---               the block's bin and its place there (-1: in none); then 32 weights; then 32 priorities. A record that cannot
+-- `priorities`  index / 8, rounded down -> numbers of 8 bytes: the sum of the weights, records that weigh something, records,
+--               the block's bin and its place there (-1: in none); then 8 weights; then 8 priorities. A record that cannot
 --               be drawn now (priority 0, lent, out of the buffer with its bytes still there) weighs 0; where no record is
 --               stored the priority is -1.
-local block = {SIZE = 32, HEAD = 40, HALF = 256} -- records; bytes of the five numbers, and of the weights
+local block = {SIZE = 8, HEAD = 40, HALF = 64} -- records; bytes of the five numbers, and of the weights
 local texts, changed = {}, {} -- number -> its text, or false: there is none; numbers that `block.write` writes
 
 -- The blocks of these numbers are known from now on.

@@ -27,6 +27,7 @@ end
 
 -- Without replacement fewer than n, where no more have a weight.
 function samplers.Prioritized(n, distinct)
+  bin.settle() -- what came back in this very script
   return pick(distinct and math.min(n, (bin.count())) or n, distinct)
 end
 
