@@ -80,13 +80,12 @@ class Bins:
         """Each block that was touched goes where it belongs."""
         for number in self.waiting:
             block = self.blocks[number]
-            block.sum = block.sum if any(block.weights) else 0.0
+            block.sum = sum(block.weights)
             if block.k is not None and finish(block.k) / 2 < block.sum <= finish(block.k):
                 continue
             if block.k is not None:
                 self._stand_up(number, block)
             if any(block.weights):
-                block.sum = sum(block.weights)
                 block.k = self.bin(block.sum)
                 self.rows.setdefault(block.k, []).append(number)
         self.waiting.clear()

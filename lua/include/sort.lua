@@ -34,11 +34,10 @@ end
 local function settle(b)
   local is_in, was_idle = b.nth >= 0, b.nth < 0 and block.text(b.number) and 1 or 0
   local finish = is_in and bin.finish(b.k)
+  b.sum = block.total(block.weights(b.text)) -- anew, so that no rounding is carried along
   if b.live == 0 then
-    b.sum = 0
     if is_in then stand_up(b) end
   elseif not is_in or b.sum > finish or b.sum <= finish / 2 then
-    b.sum = block.total(block.weights(b.text)) -- anew, so that no rounding is carried along
     if is_in then stand_up(b) end
     sit(b, bin.of(b.sum))
   elseif bin.all()[b.k] then
