@@ -6,9 +6,7 @@
 -- Returns  each after a -
 --   OK cursor looked index…           cursor: 0 at the end; looked: entries seen; the indices without a record
 --   GONE                              another epoch
--- @include keys
--- @include chunks
--- @include double
+-- @include block
 local what, cursor = ARGV[2], ARGV[3]
 if redis.call('HGET', config, 'epoch') ~= ARGV[1] then return {'GONE', '-'} end
 local SCANS = {order = {'ZSCAN', order, 2}, uses = {'HSCAN', uses, 2}, parting = {'SSCAN', parting, 1},
@@ -28,12 +26,13 @@ end
 
 -- The indices of a block that have a priority. What is no block names what is not there.
 local function stored_in(list, number, text)
-  if not number:find('^%d+$') or #text ~= 168 then
+  if not number:find('^%d+$') or #text ~= block.HEAD + 2 * block.HALF then
     list[#list + 1] = number
     return
   end
-  for spot = 0, 7 do
-    if double.at(text, 105 + 8 * spot) >= 0 then list[#list + 1] = int(number * 8 + spot) end
+  for spot = 0, block.SIZE - 1 do
+    local p = double.at(text, block.HEAD + block.HALF + 8 * spot + 1)
+    if p >= 0 then list[#list + 1] = int(number * block.SIZE + spot) end
   end
 end
 

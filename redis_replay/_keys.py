@@ -13,22 +13,27 @@ NAMES = (
     "waiting", "none", "events",
 )  # fmt: skip
 
-_NAME = re.compile(r"[A-Za-z0-9_.\-/:@+=]{1,200}")
+_WORD = re.compile(r"[A-Za-z0-9_.\-/:@+=]+")
 
 
-def check_name(name: object) -> str:
-    """`name` if it can name a buffer.
+def check_word(what: str, value: object, most: int) -> str:
+    """`value` if it can name something: a buffer, a writer.
 
     Raises:
         ArgumentTypeError: it is not a str.
-        ArgumentError: it is empty, too long, or holds a character outside A-Z a-z 0-9 _ . - / : @ + =.
+        ArgumentError: it is empty, longer than `most`, or holds a character outside A-Z a-z 0-9 _ . - / : @ + =.
     """
-    allowed = "1 to 200 characters of A-Z a-z 0-9 _ . - / : @ + ="
-    if not isinstance(name, str):
-        raise ArgumentTypeError(name="name", allowed=allowed, found=name)
-    if not _NAME.fullmatch(name):
-        raise ArgumentError(name="name", allowed=allowed, found=name)
-    return name
+    allowed = f"1 to {most} characters of A-Z a-z 0-9 _ . - / : @ + ="
+    if not isinstance(value, str):
+        raise ArgumentTypeError(name=what, allowed=allowed, found=value)
+    if len(value) > most or not _WORD.fullmatch(value):
+        raise ArgumentError(name=what, allowed=allowed, found=value)
+    return value
+
+
+def check_name(name: object) -> str:
+    """`name` if it can name a buffer, as `check_word`."""
+    return check_word("name", name, 200)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ from typing import Self
 from redis_replay.exceptions import ArgumentError
 from redis_replay.limiters import Law
 
+SIDES = {"r": "sample", "w": "insert"}  # of a wait, as scripts and as users call them
+
 
 @dataclass(frozen=True)
 class Limited:
@@ -56,7 +58,7 @@ class Limited:
         free = (self.diff - law.low) // q if side == "r" else max(law.min_size - self.live, (law.high - self.diff) // law.p)
         if free >= n:
             return "" if side == "r" else "there is room, and others that came before wait for it"
-        blocked, other = ("sample", "insert") if side == "r" else ("insert", "sample")
+        blocked, other = SIDES[side], SIDES["w" if side == "r" else "r"]
         return (
             f"the rate limiter blocks {blocked} calls until more {other} calls come: inserts * samples_per_insert - samples is "
             f"{self.difference:g}, and has to stay in {law.low / q:g} to {law.high / q:g} (samples_per_insert: {law.p / q:g})"

@@ -11,7 +11,7 @@ from redis_replay import _requests as rq
 from redis_replay import _scripts as scripts
 from redis_replay import _stored as stored
 from redis_replay._core import Core
-from redis_replay._limited import Limited
+from redis_replay._limited import SIDES, Limited
 from redis_replay._schema import Schema
 from redis_replay._steps import Step
 from redis_replay._types import as_text
@@ -63,14 +63,18 @@ def stats(core: Core) -> Generator[Step, Any, dict[str, Any]]:
 
 def _blocked(core: Core, text: str) -> list[dict[str, Any]]:
     """Who waits: the longest first of each side."""
-    out = []
-    for line in filter(None, text.split(";")):
-        side, need, take, since, turn, channel = line.split(" ", 5)
-        out.append({
-            "side": {"r": "sample", "w": "insert"}[side], "need": int(need), "take": int(take), "seconds": int(since) / 1e6,
-            "has_turn": turn == "1", "client": channel.removeprefix(core.keys.wake("").removesuffix(core.keys.suffix)),
-        })  # fmt: skip
-    return out
+    try:
+        return [_waiter(core, *line.split(" ", 5)) for line in filter(None, text.split(";"))]
+    except (TypeError, ValueError, KeyError):  # a channel of somebody's own making
+        raise stored.damaged(core.keys, "waiting", "a waiter", text, "what scripts wrote") from None
+
+
+def _waiter(core: Core, side: str, need: str, take: str, since: str, turn: str, channel: str) -> dict[str, Any]:
+    client = channel.removeprefix(core.keys.wake("").removesuffix(core.keys.suffix))
+    return {
+        "side": SIDES[side], "need": int(need), "take": int(take), "seconds": int(since) / 1e6, "has_turn": turn == "1",
+        "client": client,
+    }  # fmt: skip
 
 
 def _difference(core: Core, word: str) -> float:

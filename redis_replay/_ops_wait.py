@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 from redis_replay import _requests as rq
 from redis_replay import _scripts as scripts
 from redis_replay._core import CALL_SECONDS, LOG_SECONDS, PATIENCE_SECONDS, Core, Lane, log
-from redis_replay._limited import Limited
+from redis_replay._limited import SIDES, Limited
 from redis_replay._options import FOREVER
 from redis_replay._scripts import Script
 from redis_replay._steps import Listen, Notice, Pause, Step
@@ -29,7 +29,6 @@ AT_ONCE = 2e-6  # seconds: what scripts answer for a lease whose time is over
 SLACK_SECONDS = 0.005  # behind the end of a turn or a lease
 TURN_US = 500_000  # microseconds for which a waiter that was notified has its turn
 TURN_BYTES = 16 * 2**20  # for each, a write has another second
-SIDES = {"r": "sample", "w": "insert"}
 GRACE_SECONDS = 1.0  # for the reply of a script that was sent just before the deadline
 
 

@@ -101,12 +101,13 @@ def _write_step(
     it, it waits for its turn, without its bytes.
     """
     send = _add if rows.largest <= SMALL and (high - low) * rows.largest <= SMALL_STEP else _gate
-    room = room_wish(high - low, high - low, rows.nbytes, wait=True, timeout=terms.timeout, cancel_event=terms.cancel_event)
+    nbytes = min(rows.nbytes, STEP_BYTES)
+    room = room_wish(high - low, high - low, nbytes, wait=True, timeout=terms.timeout, cancel_event=terms.cancel_event)
     text, seed, has_turn = "", " ".join(map(str, core.seeds())) if core.remover.random else "", False
     while True:
         if terms.cancel_event is not None and terms.cancel_event.is_set():
             yield from reach(core, lane, room, deadline)  # which says so
-        until = deadline if deadline < FOREVER else core.clock() + CALL_SECONDS + min(rows.nbytes, STEP_BYTES) / SLOWEST
+        until = deadline if deadline < FOREVER else core.clock() + CALL_SECONDS + nbytes / SLOWEST
         about = _about(rows, low, high, text, priority, origin, seed, has_turn)
         reply = yield from send(core, lane, rows, low, high, about, until)
         if reply.word == "OK":

@@ -2,21 +2,19 @@
 
 import operator
 import os
-import re
-import socket
 from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
 
 from redis_replay import _ops_write as ops
-from redis_replay._core import Core
+from redis_replay._core import HOST, Core
+from redis_replay._keys import check_word
 from redis_replay._options import MAX_VERSION
 from redis_replay._types import Origin
 from redis_replay.exceptions import ArgumentError, ArgumentTypeError
 
 ALLOWED = "a whole number from 0 to 2^53 - 1"
-_WORD = re.compile(r"[A-Za-z0-9_.\-/:@+=]{1,64}")
 
 
 def origin(core: Core, version: object, n: int) -> Origin:
@@ -90,21 +88,7 @@ def _version(name: str, value: object) -> int:
 
 def writer_of(core: Core) -> str:
     """The name under which this handle's records are counted."""
-    return core.writer or f"{re.sub(r'[^A-Za-z0-9_.-]', '_', socket.gethostname())[:48]}:{os.getpid()}"
-
-
-def word(value: object) -> str:
-    """A writer's name.
-
-    Raises:
-        ArgumentTypeError, ArgumentError: it is none.
-    """
-    allowed = "1 to 64 characters of A-Z a-z 0-9 _ . - / : @ + ="
-    if not isinstance(value, str):
-        raise ArgumentTypeError(name="writer", allowed=allowed, found=value)
-    if not _WORD.fullmatch(value):
-        raise ArgumentError(name="writer", allowed=allowed, found=value)
-    return value
+    return core.writer or f"{HOST}:{os.getpid()}"
 
 
 class Versioned(ABC):
@@ -124,7 +108,7 @@ class Versioned(ABC):
 
     @writer.setter
     def writer(self, value: str) -> None:
-        self._own.writer = word(value)
+        self._own.writer = check_word("writer", value, 64)
 
 
 class SetsVersion(Versioned):

@@ -11,6 +11,7 @@ a difference <= max_diff after it, or no more than `min_size_to_sample` live rec
 
 import ast
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -44,13 +45,13 @@ class Law(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RateLimiter:
+class RateLimiter(ABC):
     """What all rate limiters are. `repr()` of one is how the buffer shows it."""
 
     @property
+    @abstractmethod
     def law(self) -> Law:
         """What the scripts go by."""
-        raise NotImplementedError
 
     def check(self, capacity: int) -> None:
         """Refuses what a buffer of this capacity could never meet.

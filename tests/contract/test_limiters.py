@@ -354,7 +354,7 @@ class Own(MinSize):
     """One that no other process could know."""
 
 
-@pytest.mark.parametrize("bad", [3, "Queue(3)", Queue, Fifo(), RateLimiter(), Own(3)])
+@pytest.mark.parametrize("bad", [3, "Queue(3)", Queue, Fifo(), RateLimiter, Own(3)])
 def test_what_is_no_limiter_is_refused(server, make_buffer, bad):
     with pytest.raises(ArgumentTypeError, match=r"rate_limiter must be one of redis_replay\.limiters, or None"):
         make_buffer(rate_limiter=bad)

@@ -187,10 +187,19 @@ def plant(client, key, what, value, lane):
         client.hset(key(what), mapping={"1": value, "2": value, "zz": value})
 
 
+def test_a_channel_of_somebodys_making_is_named(server, client, name, key, make):
+    """Under a prefix that is ours, so that the line cannot know it: `stats` says what is wrong, and work goes on."""
+    buffer = make(QUEUE)
+    plant(client, key, "waiting", f"r 9 9 1 9007199254740991 0 0 0 500000 {key('wake')}:a;b".encode(), "")
+    with pytest.raises(BufferDamagedError, match="as a waiter"):
+        buffer.stats()
+    assert len(buffer.extend({"x": np.arange(2.0)})) == 2
+
+
 def test_a_hostile_waiter_holds_up_nobody(server, client, name, key, make, hostile):
     """A waiter whose entry cannot be read, or who names a channel of somebody else, is dropped: writes go on."""
     buffer = make(QUEUE)
-    foreign = b"1 1 9007199254740991 0 0 0 another:channel"
+    foreign = b"r 1 1 1 9007199254740991 0 0 0 500000 another:channel"
     for value in [*hostile, foreign]:
         plant(client, key, "waiting", value, "")
         assert len(buffer.extend({"x": np.arange(2.0)})) == 2
