@@ -6,6 +6,7 @@
 --   DAMAGED key found expected        the settings or the counters are missing
 --   GONE                              another epoch
 -- @include missing
+-- @include seat
 local there = redis.call('HGET', config, 'epoch')
 if there ~= ARGV[1] then return not there and missing_config() or {'GONE', '-'} end
 if redis.call('EXISTS', counters) == 0 then return missing(counters, 'the hash of counters') end
@@ -26,15 +27,15 @@ fact('holes', redis.call('ZCOUNT', holes, tonumber(redis.call('HGET', counters, 
 fact('priorities', redis.call('HLEN', priorities))
 fact('places', redis.call('HLEN', places))
 fact('ranked', redis.call('ZCARD', ranked))
-local weighed, blocks, rows, found = 0, 0, 0, redis.call('HGETALL', buckets)
+local weighed, blocks, lines, found = 0, 0, 0, redis.call('HGETALL', buckets)
 for i = 2, #found, 2 do
   local n, live = found[i]:match('^(%d+) %S+ (%d+)$')
   weighed, blocks = weighed + (live or 0), blocks + (n or found[i]:match('^%d+$') or 0)
-  rows = rows + math.ceil((n or 0) / 256)
+  lines = lines + math.ceil((n or 0) / seat.CHUNK)
 end
 fact('weighed', weighed)
 fact('blocks', blocks)
-fact('rows', rows)
+fact('rows', lines)
 fact('versions', redis.call('ZCARD', versions))
 fact('dated', redis.call('ZCOUNT', versions, 0, '+inf'))
 fact('authors_size', redis.call('HLEN', authors))

@@ -6,6 +6,7 @@ local LEAST, MOST_WEIGHT = 2 ^ -1022, 2 ^ 1023
 local HEAPS = {['MaxHeap()'] = true, ['MinHeap()'] = true}
 local alpha, eps
 weight.UNIT = 6 -- weights are in units of 2^6
+local unit = 2 ^ weight.UNIT
 
 -- A number, a text or nil.
 function weight.is_priority(p)
@@ -77,5 +78,5 @@ end
 function weight.of(p)
   local w = (p + eps) ^ alpha
   if w < LEAST then w = LEAST elseif w > MOST_WEIGHT then w = MOST_WEIGHT end
-  return w / 64
+  return w / unit
 end
