@@ -27,7 +27,7 @@ from redis_replay.exceptions import (
     RecordNotFoundError,
     ServerRefusedError,
 )
-from redis_replay.samplers import MAX_ENDS, Prioritized, not_negative
+from redis_replay.samplers import MAX_ENDS, Prioritized, Sampler, not_negative
 
 INNER = frozenset({*verbs(), "pipeline", "SCRIPT LOAD", "XRANGE"})  # what is done for a call, and has no name outside
 
@@ -71,6 +71,21 @@ class Known(Versioned):
     def batch_size(self) -> int | None:
         """Default of `sample` and `wait_until_sampleable` on this handle."""
         return self._setup.batch_size
+
+    @property
+    def sampler(self) -> Sampler:
+        """How records are drawn."""
+        return self._own.sampler
+
+    @property
+    def consume_after_n_samples(self) -> int | None:
+        """Hand-outs after which a record leaves the buffer. None: it stays."""
+        return self._own.consume
+
+    @property
+    def draws_again(self) -> bool:
+        """Whether a batch may hold a record more than once: a draw with replacement, in a buffer that does not consume."""
+        return self._own.consume is None and getattr(self._own.sampler, "replacement", False)
 
     @property
     def beta(self) -> float:

@@ -61,6 +61,15 @@ def stats(core: Core) -> Generator[Step, Any, dict[str, Any]]:
     return {name: raw[name] for name in sorted(raw) if name not in internal}
 
 
+def moment(core: Core) -> Generator[Step, Any, tuple[str, ...]]:
+    """What a batch is good for that was drawn ahead: the state, and the numbers that change with `empty`, with the rate limiter
+    and with the version.
+    """
+    texts = (yield from rq.ask(core, scripts.stats())).texts()
+    told = dict(zip(texts[::2], texts[1::2], strict=True))
+    return tuple(told[name] for name in ("state", "era", "version"))
+
+
 def _blocked(core: Core, text: str) -> list[dict[str, Any]]:
     """Who waits: the longest first of each side."""
     try:

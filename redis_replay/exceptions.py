@@ -7,11 +7,11 @@
     ├── ConfigMismatchError (ValueError)    attached with other settings than the buffer has
     ├── LimitError (ValueError)             an index or a counter has reached its last value
     ├── BufferFullError                     every record is lent to readers, so none can be evicted
-    ├── NotReadyError                       fewer records than the call needs, and it does not wait
+    ├── NotReadyError (RuntimeError)        fewer records than the call needs, and it does not wait
     ├── ReplayTimeoutError (TimeoutError)   a wait reached its timeout
     ├── StalledError                        nobody has written for as long as a wait allows
     ├── ReplayCancelledError (RuntimeError) a wait's cancel_event was set
-    ├── BufferShutDownError                 the buffer was shut down for everyone
+    ├── BufferShutDownError (RuntimeError)  the buffer was shut down for everyone
     ├── BufferClosedError                   this handle was closed
     ├── BufferNotFoundError (LookupError)   nobody has created the buffer
     ├── BufferGoneError                     the buffer was deleted, or deleted and created anew
@@ -22,6 +22,7 @@
     ├── OutcomeUnknownError                 a write was sent, and its reply never came
     ├── OutcomeLostError                    what became of such a write cannot be learnt
     ├── ConnectionLostError (ConnectionError)  the server cannot be reached, or does not answer
+    │   └── MemberDownError                 so of a member of an ensemble
     ├── CertificateError                    the server's TLS certificate is not to be trusted
     ├── EmbeddedServerError                 a server of our own cannot be started
     ├── ServerTooOldError                   the server lacks a command that is needed
@@ -156,7 +157,7 @@ class BufferFullError(ReplayError):
     capacity: int
 
 
-class NotReadyError(ReplayError):
+class NotReadyError(ReplayError, RuntimeError):
     """`have` records can be drawn (less what is owed to waiters ahead), and the call needs `need`; `leased` more are lent.
     `limiter`: what the rate limiter has against it; `side`: sample, or insert; `hidden`: records of priority 0. So on each
     error of a wait.
@@ -190,10 +191,7 @@ class StalledError(ReplayError):
     `writers`: those that wrote within the last minute and have not closed their handle; `leased`: records lent to readers.
     """
 
-    text = (
-        "buffer {name!r}: {have} of {need} records are there, and nobody has written for {idle_s:.1f} s ({writers} live writers,"
-        " stall_timeout {stall_timeout_s} s); see whether the actors still run"
-    )
+    text = "buffer {name!r}: {have} of {need} records are there, and nobody has written for {idle_s:.1f} s ({writers} live writers, stall_timeout {stall_timeout_s} s); see whether the actors still run"
     name: str
     have: int
     need: int
@@ -212,7 +210,7 @@ class ReplayCancelledError(ReplayError, RuntimeError):
     need: int
 
 
-class BufferShutDownError(ReplayError):
+class BufferShutDownError(ReplayError, RuntimeError):
     """The buffer was shut down for everyone: no more will come. Open it with `reopen()`, or create it with fresh=True."""
 
     text = "buffer {name!r} was shut down: no more will come; reopen() opens it again, fresh=True creates it anew"
@@ -324,6 +322,14 @@ class ConnectionLostError(ReplayError, ConnectionError):
     text = "no answer from the server at {address}: {reason}"
     address: str
     reason: str
+
+
+class MemberDownError(ConnectionLostError):
+    """Of an ensemble: the server of the buffer `name`, its member `member` (0 is the first), does not answer."""
+
+    text = "member {member} of the ensemble, buffer {name!r}: no answer from the server: {reason}"
+    member: int
+    name: str
 
 
 class CertificateError(ReplayError):

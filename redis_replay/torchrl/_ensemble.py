@@ -1,0 +1,273 @@
+"""Several buffers as one to read from."""
+
+import copy
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any, Self
+
+import torch
+from tensordict import LazyStackedTensorDict, TensorDict
+
+from redis_replay import _options as opt
+from redis_replay._clock import monotonic
+from redis_replay.exceptions import (
+    ArgumentError,
+    ArgumentTypeError,
+    NotReadyError,
+    ReplayCancelledError,
+    ReplayTimeoutError,
+)
+from redis_replay.samplers import not_negative
+from redis_replay.torchrl import _path as path
+from redis_replay.torchrl._buffer import RedisReplayBuffer
+from redis_replay.torchrl._members import Members
+
+_SUMMED = ("size", "storage_size", "sampleable_size", "write_count", "sample_calls", "samples_returned", "capacity", "waiters",
+           "evicted", "consumed", "removed")  # fmt: skip
+
+
+class ReplayBufferEnsemble:
+    """Several RedisReplayBuffers, on one server or on several, as one to sample from. Writes go to the members.
+
+    A sample is `num_buffer_sampled` batches, stacked: batch size [num_buffer_sampled, batch_size / num_buffer_sampled], with
+    ("index", "buffer_ids") and ("index", "index"), as TorchRL's. Members that have too few records are not drawn from, so what
+    `can_sample` and the waits say is what `sample` does. What was drawn of one member while another failed is given out next.
+
+    Args:
+        *rbs: the members.
+        batch_size: default of `sample`; a multiple of num_buffer_sampled.
+        p: how members are chosen: a number >= 0 for each; None: evenly; "sampleable": by how many records they have;
+            "in_turn": one after another.
+        sample_from_all: draw from each member, every time; not together with p.
+        num_buffer_sampled: batches of one sample; all members by default.
+        transform: as RedisReplayBuffer, applied to the stacked batch.
+        skip_down: leave out members whose server does not answer, until it does; False: MemberDownError.
+        seed: of the choice of members.
+
+    Raises:
+        ArgumentError, ArgumentTypeError: an argument is not allowed.
+    """
+
+    def __init__(
+        self, *rbs: RedisReplayBuffer, batch_size: int | None = None, p: Any = None, sample_from_all: bool = False,
+        num_buffer_sampled: int | None = None, transform: Any = None, skip_down: bool = False, seed: int | None = None,
+    ) -> None:  # fmt: skip
+        if not rbs or not all(isinstance(rb, RedisReplayBuffer) for rb in rbs):
+            raise ArgumentTypeError(name="rbs", allowed="one RedisReplayBuffer or more", found=rbs)
+        self._all = opt.flag("sample_from_all", sample_from_all)
+        if self._all and (p is not None or num_buffer_sampled not in (None, len(rbs))):
+            raise ArgumentError(name="sample_from_all", allowed="given without p and num_buffer_sampled", found=True)
+        self._p = _weights(p, len(rbs))
+        self._n = opt.whole_number("num_buffer_sampled", num_buffer_sampled or len(rbs), 1, 4096)
+        self.batch_size = batch_size
+        if batch_size is not None:
+            self._share(batch_size)
+        self.transform = path.compose(transform)
+        self._skip, self._random, self._turn = opt.flag("skip_down", skip_down), random.Random(seed), 0
+        self._begin(rbs)
+
+    def _begin(self, rbs: Sequence[RedisReplayBuffer]) -> None:
+        self._members = Members(rbs, skip=self._skip)
+        self._kept: list[tuple[int, Any]] = []  # drawn, and not given out yet
+
+    def _share(self, batch_size: int | None) -> int:
+        """Records of one batch."""
+        wanted = self.batch_size if batch_size is None else batch_size
+        if wanted is None:
+            raise ArgumentError(name="batch_size", allowed="given here or to the constructor", found=None)
+        number = opt.whole_number("batch_size", wanted, 1, opt.MAX_CAPACITY)
+        if number % self._n:
+            raise ArgumentError(name="batch_size", allowed=f"a multiple of num_buffer_sampled, {self._n}", found=number)
+        return number // self._n
+
+    # Drawing
+
+    def sample(
+        self, batch_size: int | None = None, return_info: bool = False, *, wait: bool = False, timeout: float | None = None,
+        cancel_event: Any = None,
+    ) -> Any:  # fmt: skip
+        """A batch of several members. Arguments as RedisReplayBuffer.sample.
+
+        Raises:
+            NotReadyError: too few members have enough. ReplayTimeoutError, ReplayCancelledError: of a wait. MemberDownError.
+            What a member's `sample` raises.
+        """
+        share, until = self._share(batch_size), monotonic() + opt.seconds("timeout", timeout)
+        stop = opt.cancel(cancel_event)
+        while (drawn := self._draw(share)) is None:
+            if not wait:
+                raise self._too_few(NotReadyError, share)
+            left = until - monotonic()
+            if not self._members.wait(share, max(0.0, left) if timeout is not None else None, stop, every=self._all):
+                if stop is not None and stop.is_set():
+                    raise self._too_few(ReplayCancelledError, share)
+                raise self._too_few(ReplayTimeoutError, share, timeout_s=timeout, what="records")
+        return self._stacked(drawn, return_info=return_info)
+
+    def _too_few(self, kind: Any, share: int, **more: Any) -> Exception:
+        names = ", ".join(member.buffer.name for member in self.members)
+        error: Exception = kind(name=names, have=len(self), need=share * self._n, **more)
+        return error
+
+    def _draw(self, share: int) -> list[tuple[int, Any]] | None:
+        """Batches of a sample, each with its member's position; None where too few have enough. What a failed draw took of some
+        members is kept for the next one.
+        """
+        drawn, short = self._take_kept(share), set[int]()
+        while chosen := self._choose(drawn, short):
+            errors = []
+            for position, got in self._members.each(lambda member: _draw_one(member, share), chosen):
+                if isinstance(got, (NotReadyError, ReplayTimeoutError)):
+                    short.add(position)
+                elif isinstance(got, BaseException):
+                    errors.append(got)
+                else:
+                    drawn.append((position, got))
+            if errors:
+                self._kept += drawn
+                raise errors[0]
+        if chosen is None:
+            self._kept += drawn
+            return None
+        return drawn
+
+    def _take_kept(self, share: int) -> list[tuple[int, Any]]:
+        fitting = [len(info.index) == share for _, (_, info) in self._kept]
+        taken = [one for one, fits in zip(self._kept, fitting, strict=True) if fits]
+        self._kept = [one for one, fits in zip(self._kept, fitting, strict=True) if not fits] + taken[self._n :]
+        return taken[: self._n]
+
+    def _choose(self, drawn: list[tuple[int, Any]], short: set[int]) -> list[int] | None:
+        """Who is to be drawn from next: nobody, it is complete; None: it cannot be."""
+        up = self._members.up
+        if self._all:
+            missing = [i for i in up if i not in {position for position, _ in drawn}]
+            return None if short & set(missing) else missing
+        n, able = self._n - len(drawn), [i for i in up if i not in short]
+        if n == 0:
+            return []
+        if self._p == "in_turn" and able:
+            self._turn += n
+            return [able[(self._turn - n + i) % len(able)] for i in range(n)]
+        weights = self._weights_of(able)
+        return self._random.choices(able, weights, k=n) if sum(weights) > 0 else None
+
+    def _weights_of(self, positions: list[int]) -> list[float]:
+        if self._p == "sampleable":
+            sizes = dict(self._members.each(len, positions))
+            return [float(sizes.get(i, 0)) for i in positions]
+        return [self._p[i] for i in positions] if self._p != "in_turn" else []
+
+    def _stacked(self, drawn: list[tuple[int, Any]], *, return_info: bool) -> Any:
+        batches = [data for _, (data, _) in drawn]
+        made = LazyStackedTensorDict.maybe_dense_stack(batches, 0)
+        index = torch.stack([torch.from_numpy(info.index) for _, (_, info) in drawn])
+        who = torch.tensor([position for position, _ in drawn])[:, None].expand(index.shape).clone()
+        label = TensorDict({"buffer_ids": who, "index": index}, index.shape)
+        made = self.transform(made) if len(self.transform) else made
+        made.set("index", label)
+        return (made, {"index": label}) if return_info else made
+
+    def can_sample(self, batch_size: int | None = None) -> bool:
+        """Whether `sample(batch_size)` would give a batch now."""
+        share = self._share(batch_size)
+        ready = [self._members.buffers[i].buffer.can_sample(_floor(self._members.buffers[i], share)) for i in self._members.up]
+        return all(ready) if self._all else any(ready)
+
+    def wait_until_sampleable(
+        self, min_items: int | None = None, timeout: float | None = None, cancel_event: Any = None
+    ) -> bool:  # fmt: skip
+        """Blocks until members have `min_items` records, `batch_size` by default: one of them its share, or each with
+        sample_from_all. Waits on all at once. True then; False at the timeout or when cancelled.
+
+        Raises:
+            MemberDownError, and what the wait of a member raises.
+        """
+        return self._members.wait(self._share(min_items), timeout, opt.cancel(cancel_event), every=self._all)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Batches, without end."""
+        while True:
+            yield self.sample()
+
+    def update_tensordict_priority(self, data: Any) -> None:
+        """As RedisReplayBuffer's: each batch of the stack goes to the member that it is from."""
+        for batch in data.unbind(0):
+            member = self.members[int(batch.get(("index", "buffer_ids"))[0])]
+            plain = batch.exclude("index").set("index", batch.get(("index", "index")))
+            member.update_tensordict_priority(plain)
+
+    # Looking
+
+    @property
+    def members(self) -> tuple[RedisReplayBuffer, ...]:
+        """The buffers it is made of."""
+        return self._members.buffers
+
+    def stats(self) -> dict[str, int | float | bool | str]:
+        """The sums of the members' counters, `num_buffers` and `utilization`."""
+        every = self._members.every(lambda member: member.stats())
+        sums: dict[str, Any] = {name: sum(one[name] for one in every) for name in _SUMMED}
+        return sums | {
+            "utilization": sums["storage_size"] / sums["capacity"], "num_buffers": len(self.members), "initialized": True,
+        }  # fmt: skip
+
+    def __len__(self) -> int:
+        """Records that may be drawn now, of all members: `size`, and `sampleable_size`."""
+        return sum(self._members.every(len))
+
+    def __bool__(self) -> bool:
+        """True: an empty buffer is a buffer."""
+        return True
+
+    @property
+    def write_count(self) -> int:
+        """The sum of the members'."""
+        return sum(self._members.every(lambda member: member.write_count))
+
+    # Life
+
+    def client(self) -> Self:
+        """Another ensemble, of clients of the members."""
+        made = copy.copy(self)
+        made._begin([member.client() for member in self.members])
+        return made
+
+    def shutdown(self, timeout: float | None = None) -> None:
+        """As each member's."""
+        self._members.every(lambda member: member.shutdown(timeout))
+
+    def close(self) -> None:
+        """Closes the members' handles. Idempotent."""
+        self._members.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The members' addresses: no data, no socket, no thread."""
+        return {name: value for name, value in vars(self).items() if name not in ("_members", "_kept")} | {"rbs": self.members}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        rbs = state.pop("rbs")
+        self.__dict__.update(state)
+        self._begin(rbs)
+
+
+def _floor(member: RedisReplayBuffer, share: int) -> int:
+    """Records without which a member gives no full share."""
+    return 1 if member.buffer.draws_again else share
+
+
+def _draw_one(member: RedisReplayBuffer, share: int) -> Any:
+    """A member's batch, through its transform, and the info of the draw."""
+    data, info = member.buffer.sample(share, return_info=True, min_items=_floor(member, share))
+    return member._path.outward(data, info, label=True), info
+
+
+def _weights(p: Any, n: int) -> Any:
+    if isinstance(p, str):
+        if p not in ("sampleable", "in_turn"):
+            raise ArgumentError(name="p", allowed="None, numbers, 'sampleable' or 'in_turn'", found=p)
+        return p
+    weights = [1.0] * n if p is None else [not_negative(f"p[{i}]", one) for i, one in enumerate(p)]
+    if len(weights) != n or sum(weights) <= 0:
+        raise ArgumentError(name="p", allowed=f"{n} numbers >= 0, not all 0", found=p)
+    return weights
