@@ -48,7 +48,7 @@ def write(
         ArgumentError: a record is empty, or above the limit of one step or of the server.
         whatever refuses a step; its attribute `done` says how many records were written before it.
     """
-    if rows.schema.leaves[0].path == ():
+    if any(leaf.path == () and leaf.kind == "empty" for leaf in rows.schema.leaves):
         raise ArgumentError(name="record", allowed="a dict with at least one leaf", found={})
     _check_size(core, rows.largest)
     out: list[NDArray[np.int64]] = []

@@ -211,10 +211,15 @@ class ReplayBuffer(versions.SetsVersion, Shell):
             StalledError; ReplayCancelledError (a RuntimeError); BufferShutDownError; ArgumentError: what can never be met;
             BufferGoneError, BufferClosedError, ConnectionLostError; OutcomeUnknownError: of acknowledging the batch before.
         """
-        core = self._runtime().core
         patience = h.Patience(timeout, cancel_event, stall_timeout)
-        wish = h.draw_wish(core, self._setup.batch_size, batch_size, min_items, wait, patience, lease)
-        decode = h.decoder(return_info)
+        return self._draw(h.decoder(return_info), batch_size, min_items, wait=wait, patience=patience, lease=lease)
+
+    def _draw(
+        self, decode: h.Decoder, batch_size: int | None, min_items: int | None, *, wait: bool, patience: h.Patience,
+        lease: float | None = None,
+    ) -> Any:  # fmt: skip
+        """What `decode` makes of a batch. Where it raises, the batch goes back."""
+        wish = h.draw_wish(self._runtime().core, self._setup.batch_size, batch_size, min_items, wait, patience, lease)
         return self._run("sample", draw.sample, wish, decode, timeout=wish.timeout if wish.wait else CALL_SECONDS)
 
     def ack(self, lease: Any) -> LeasesEnded:

@@ -8,10 +8,17 @@ import torch
 
 from redis_replay import ReplayBuffer, Updated
 from redis_replay import _options as opt
+from redis_replay._core import Core
+from redis_replay._handle import Patience, decoder
+from redis_replay._ops_sample import Drawn
+from redis_replay._types import SampleInfo
 from redis_replay.exceptions import ArgumentError, BufferShutDownError, NotReadyError
 from redis_replay.samplers import Sampler
 from redis_replay.torchrl import _path as path
 from redis_replay.torchrl._life import Life
+
+NONE = Patience(None, None, None)
+DECODE = decoder(return_info=True)
 
 
 class RedisReplayBuffer(Life):
@@ -153,19 +160,20 @@ class RedisReplayBuffer(Life):
                 a draw with replacement gives a full batch, any other a short one.
             timeout, cancel_event: of a wait, as redis_replay.ReplayBuffer.sample, with its errors.
         """
-        ahead = self._next_ahead(batch_size)
-        data, info = ahead or self._draw(batch_size, wait=wait, timeout=timeout, cancel_event=cancel_event)
-        made = self._path.outward(data, info, label=include_info is not False)
-        return (made, path.told(info)) if return_info else made
+        patience = Patience(timeout, cancel_event, None)
+        data, info = self._next_ahead(batch_size) or self._draw(batch_size, opt.flag("wait", wait), patience)
+        if include_info is False:
+            data = data.exclude(*path.LABELS)
+        return (data, path.told(info)) if return_info else data
 
-    def _draw(self, batch_size: int | None, *, wait: bool, timeout: float | None = None, cancel_event: Any = None) -> Any:
+    def _draw(self, batch_size: int | None = None, wait: bool = False, patience: Patience = NONE) -> Any:
         floor = None if wait else self._floor(batch_size)
-        return self.buffer.sample(
-            batch_size, return_info=True, wait=wait, timeout=timeout, cancel_event=cancel_event, min_items=floor
-        )  # fmt: skip
+        return self.buffer._draw(self._decode, batch_size, floor, wait=wait, patience=patience)
 
-    def _draw_one(self) -> Any:
-        return self._draw(None, wait=False)
+    def _decode(self, core: Core, drawn: Drawn) -> tuple[Any, SampleInfo]:
+        """What the caller gets of a batch: made within the draw, so that a transform that fails loses nothing."""
+        data, info = DECODE(core, drawn)
+        return self._path.outward(data, info), info
 
     def _floor(self, batch_size: int | None) -> int | None:  # noqa: ARG002 - others ask for the whole batch
         """Records without which `sample` does not draw. None: as many as it shall draw."""

@@ -19,7 +19,7 @@ from redis_replay.exceptions import (
 )
 from redis_replay.samplers import not_negative
 from redis_replay.torchrl import _path as path
-from redis_replay.torchrl._buffer import RedisReplayBuffer
+from redis_replay.torchrl._buffer import NONE, RedisReplayBuffer
 from redis_replay.torchrl._members import Members
 
 _SUMMED = ("size", "storage_size", "sampleable_size", "write_count", "sample_calls", "samples_returned", "capacity", "waiters",
@@ -258,8 +258,7 @@ def _floor(member: RedisReplayBuffer, share: int) -> int:
 
 def _draw_one(member: RedisReplayBuffer, share: int) -> Any:
     """A member's batch, through its transform, and the info of the draw."""
-    data, info = member.buffer.sample(share, return_info=True, min_items=_floor(member, share))
-    return member._path.outward(data, info, label=True), info
+    return member.buffer._draw(member._decode, share, _floor(member, share), wait=False, patience=NONE)
 
 
 def _weights(p: Any, n: int) -> Any:

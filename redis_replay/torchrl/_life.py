@@ -147,11 +147,11 @@ class Life(ABC):
         """A batch that was drawn ahead, if the call wants one of that size; None: there is none."""
         if not self._depth or batch_size not in (None, self.buffer.batch_size):
             return None
-        self._ahead = self._ahead or Ahead(self._draw_one, self._moment, self._depth)
+        self._ahead = self._ahead or Ahead(self._draw, self._moment, self._depth)
         return self._ahead.take()
 
     @abstractmethod
-    def _draw_one(self) -> Any:
+    def _draw(self) -> Any:
         """Data and info of a batch of the handle's size."""
 
     def _forget(self) -> None:

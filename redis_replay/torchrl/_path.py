@@ -73,15 +73,15 @@ class Path:
         data = _tensordict(data)
         return self.transform.inv(data.copy()) if len(self.transform) else data
 
-    def outward(self, data: Any, info: SampleInfo, *, label: bool) -> Any:
-        """What the caller gets of a drawn batch. `label`: with "index" and "priority_weight"."""
+    def outward(self, data: Any, info: SampleInfo) -> Any:
+        """What the caller gets of a drawn batch, with "index", and "priority_weight" of a draw by priority."""
         made = data if isinstance(data, TensorDictBase) else _of_arrays(data, len(info.index))
         if self.collate_fn is not None:
             made = self.collate_fn(made)
         if len(self.transform):
             made = self.transform(made)
         if isinstance(made, TensorDictBase):
-            made = _labelled(made, info) if label else made.exclude(*LABELS)
+            made = _labelled(made, info)
         if self.pin_memory:
             made = made.pin_memory()
         return made.to(self.device) if self.device is not None else made
