@@ -121,7 +121,7 @@ def name_call(error: BaseException, call: str) -> None:
     """Gives an error the name of the call as its caller knows it, where it was raised under one of ours."""
     if isinstance(error, ServerRefusedError) and error.verb in INNER:
         error.restate(verb=call)
-    if isinstance(error, OutcomeUnknownError) and error.verb in ("add", "gate", "version"):
+    if isinstance(error, OutcomeUnknownError) and error.verb in ("add", "gate", "version", "alpha"):
         error.restate(verb=call)
         error.question.call = call
 
