@@ -101,7 +101,7 @@ def imported(module):
     """The modules of the package that a module imports."""
     for node in ast.walk(ast.parse((PACKAGE / f"{module}.py").read_text())):
         if isinstance(node, ast.ImportFrom) and node.module == "redis_replay":
-            yield from (alias.name for alias in node.names)
+            yield from (alias.name for alias in node.names if (PACKAGE / f"{alias.name}.py").exists())
         elif isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("redis_replay."):
             yield node.module.removeprefix("redis_replay.").split(".")[0]
 
