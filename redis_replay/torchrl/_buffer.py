@@ -34,7 +34,7 @@ class RedisReplayBuffer(Life):
             written. Of this handle and its copies alone.
         transform_factory: a callable that makes it.
         collate_fn: a callable, applied to a batch before the transform.
-        pin_memory: pin what is sampled.
+        pin_memory: pin what is sampled, where there is a CUDA device.
         device: where batches go.
         prefetch: batches drawn ahead in threads. Needs batch_size; not for a buffer that consumes.
 
@@ -87,7 +87,7 @@ class RedisReplayBuffer(Life):
         record = self._path.inward(data)
         if record is None:
             return None
-        with self._count.write() as counted:
+        with self._count.get().write() as counted:
             index = self.buffer.add(
                 record, priority=self._priority_of(record), timeout=timeout, cancel_event=cancel_event
             )  # fmt: skip
@@ -107,7 +107,7 @@ class RedisReplayBuffer(Life):
         if rows is None:
             return torch.zeros(0, dtype=torch.long)
         given = None if update_priority is False else self._priority_of(rows)
-        with self._count.write() as counted:
+        with self._count.get().write() as counted:
             index = self.buffer.extend(rows, priority=given, timeout=timeout, cancel_event=cancel_event)
             counted(len(index))
         return torch.from_numpy(index)
@@ -166,9 +166,12 @@ class RedisReplayBuffer(Life):
             data = data.exclude(*path.LABELS)
         return (data, path.told(info)) if return_info else data
 
-    def _draw(self, batch_size: int | None = None, wait: bool = False, patience: Patience = NONE) -> Any:
+    def _draw(self, batch_size: int | None, wait: bool, patience: Patience) -> Any:
         floor = None if wait else self._floor(batch_size)
         return self.buffer._draw(self._decode, batch_size, floor, wait=wait, patience=patience)
+
+    def _draw_full(self) -> Any:
+        return self.buffer._draw(self._decode, None, None, wait=False, patience=NONE)
 
     def _decode(self, core: Core, drawn: Drawn) -> tuple[Any, SampleInfo]:
         """What the caller gets of a batch: made within the draw, so that a transform that fails loses nothing."""
@@ -256,12 +259,12 @@ class RedisReplayBuffer(Life):
         return self._path.transform
 
     def append_transform(self, transform: Any) -> Self:
-        """Adds a transform at the end. Of this handle, and of copies made from now on."""
+        """Adds a transform at the end: of this handle, its clients in this process, and copies pickled from now on."""
         self._path.transform.append(path.as_transform(transform))
         return self
 
     def insert_transform(self, index: int, transform: Any) -> Self:
-        """Adds a transform at a place. Of this handle, and of copies made from now on."""
+        """Adds a transform at a place: as `append_transform`."""
         self._path.transform.insert(index, path.as_transform(transform))
         return self
 

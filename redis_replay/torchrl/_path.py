@@ -69,7 +69,8 @@ class Path:
         """
         if isinstance(data, (list, tuple)):
             data = [_tensordict(one) for one in data]
-            return [self.transform.inv(one) for one in data] if len(self.transform) else data
+            kept = [self.transform.inv(one) for one in data] if len(self.transform) else data
+            return [one for one in kept if one is not None] or (kept if not kept else None)
         data = _tensordict(data)
         return self.transform.inv(data.copy()) if len(self.transform) else data
 
@@ -82,7 +83,7 @@ class Path:
             made = self.transform(made)
         if isinstance(made, TensorDictBase):
             made = _labelled(made, info)
-        if self.pin_memory:
+        if self.pin_memory and torch.cuda.is_available():
             made = made.pin_memory()
         return made.to(self.device) if self.device is not None else made
 

@@ -1,6 +1,7 @@
 """Several buffers as one."""
 
 import contextlib
+import multiprocessing
 import pickle
 import threading
 import time
@@ -11,7 +12,12 @@ import torch
 
 from redis_replay.embedded import EmbeddedServer
 from redis_replay.exceptions import ArgumentError, MemberDownError
-from redis_replay.torchrl import RedisPrioritizedReplayBuffer, RedisReplayBuffer, ReplayBufferEnsemble
+from redis_replay.torchrl import (
+    RateLimitedReplayBuffer,
+    RedisPrioritizedReplayBuffer,
+    RedisReplayBuffer,
+    ReplayBufferEnsemble,
+)
 from tests._torchrl import data, numbers
 
 pytestmark = pytest.mark.parametrize("server", ["valkey"], indirect=True)
@@ -112,6 +118,40 @@ def test_nothing_is_lost_where_one_has_too_few(pair):
     ensemble.members[1].extend(data(100, 104))
     taken = ensemble.sample()
     assert sorted(numbers(taken)[0] + numbers(taken)[1]) == [0, 1, 2, 3, 100, 101, 102, 103]
+
+
+def test_a_member_that_is_never_chosen_ends_no_wait(pair):
+    """Else the wait would be True, and the draw fail, over and over."""
+    ensemble = pair(6, 0, p=[0, 1])
+    assert (ensemble.can_sample(), ensemble.wait_until_sampleable(timeout=0.1)) == (False, False)
+    with pytest.raises(TimeoutError):
+        ensemble.sample(wait=True, timeout=0.1)
+
+
+def in_a_fork(ensemble, results):
+    results.put(tuple(ensemble.sample().shape))
+    ensemble.close()
+
+
+def test_a_forked_ensemble_has_threads_of_its_own(pair):
+    ensemble, context = pair(6, 6), multiprocessing.get_context("fork")
+    ensemble.sample()
+    results = context.SimpleQueue()
+    child = context.Process(target=in_a_fork, args=(ensemble, results))
+    child.start()
+    child.join(20)
+    assert child.exitcode == 0
+    assert results.get() == (2, 4)
+
+
+def test_a_ratio_of_a_member_gives_whole_shares(server, make, name):
+    members = [make(RateLimitedReplayBuffer, f"{name}-{k}", samples_per_insert=1.0) for k in range(2)]
+    for member in members:
+        member.extend(data(0, 6))
+    with contextlib.closing(ReplayBufferEnsemble(*members, batch_size=8, sample_from_all=True)) as ensemble:
+        assert ensemble.sample().shape == (2, 4)
+        with pytest.raises(RuntimeError):
+            ensemble.sample()
 
 
 def test_priorities_go_to_their_member(server, make, name):

@@ -328,7 +328,7 @@ def test_no_more_than_the_ratio(server, make):
     rb.empty()
     rb.extend(data(0, 4))
     assert len(rb.sample()) == 2
-    stats = rb.stats()
+    stats = make(RateLimitedReplayBuffer, attach=True).stats()
     assert (stats["target_samples_per_insert"], stats["sample_budget"], stats["reserved_samples"]) == (0.5, 0, 0)
 
 
@@ -404,6 +404,35 @@ def test_a_version_ends_what_was_drawn_ahead(server, make):
     rb.buffer.set_version(1)
     with pytest.raises(RuntimeError):
         rb.sample()
+
+
+def test_what_is_drawn_ahead_is_no_less_than_what_is_waited_for(server, make):
+    """A batch drawn ahead from too few records is not what `wait` means."""
+    rb = make(batch_size=4, prefetch=2)
+    rb.extend(data(0, 1))
+    for _ in range(3):
+        assert numbers(rb.sample()) == [0] * 4
+    with pytest.raises(TimeoutError):
+        rb.sample(wait=True, timeout=0.1)
+
+
+def in_a_fork(rb, results):
+    results.put([len(rb.sample()) for _ in range(3)])
+    rb.close()
+
+
+@pytest.mark.parametrize("server", ["valkey"], indirect=True)
+def test_a_forked_handle_draws_ahead_by_itself(server, make):
+    """Threads do not live through a fork: the child does not wait for those of its parent."""
+    rb, context = make(batch_size=4, prefetch=2), multiprocessing.get_context("fork")
+    rb.extend(data(0, 10))
+    rb.sample()
+    results = context.SimpleQueue()
+    child = context.Process(target=in_a_fork, args=(rb, results))
+    child.start()
+    child.join(20)
+    assert child.exitcode == 0
+    assert results.get() == [4, 4, 4]
 
 
 def test_prefetch_needs_a_batch_size(server, make):
