@@ -8,6 +8,7 @@ import torch
 
 from redis_replay import ReplayBuffer, Updated
 from redis_replay import _options as opt
+from redis_replay._clock import sleep
 from redis_replay._core import Core
 from redis_replay._handle import Patience, decoder
 from redis_replay._ops_sample import Drawn
@@ -242,6 +243,21 @@ class RedisReplayBuffer(Life):
         every = self.buffer.stats()
         flat = {name: value for name, value in every.items() if isinstance(value, (bool, int, float, str))}
         return flat | {"prefetch_queue_size": self._drawn_ahead}
+
+    def subscribe_stats(self, poll_interval: float = 1.0) -> Iterator[dict[str, int | float | bool | str]]:
+        """`stats()` now, and again whenever a counter has changed, looked at every `poll_interval` seconds (0.01 to 600). Ends once
+        the buffer is shut down, which the last one tells.
+        """
+        pause, last = opt.poll_seconds(poll_interval), None
+        while True:
+            now = self.stats()
+            told = {name: value for name, value in now.items() if name != "seconds_since_write"}
+            if told != last:
+                yield now
+            if now["state"] == "shut":
+                return
+            last = told
+            sleep(pause)
 
     @property
     def sampler(self) -> Sampler:

@@ -244,6 +244,21 @@ def test_stats_are_one_round_trip(server, make):
         assert client.info("commandstats")["cmdstat_evalsha"]["calls"] == 2
 
 
+def test_changes_of_the_counters_are_told(server, make):
+    """From any handle: the first look, each change, the shutdown; and nothing while nothing changes."""
+    rb, other, seen = make(), make(attach=True), []
+    stats = other.subscribe_stats(poll_interval=0.01)
+    seen.append(next(stats)["write_count"])
+    rb.extend(data(0, 3))
+    seen.append(next(stats)["write_count"])
+    rb.sample(2)
+    seen.append(next(stats)["samples_returned"])
+    rb.shutdown()
+    assert (seen, [one["state"] for one in stats]) == ([0, 3, 2], ["shut"])
+    with pytest.raises(ValueError):
+        next(rb.subscribe_stats(poll_interval=0))
+
+
 # Consuming
 
 

@@ -24,6 +24,7 @@ OURS = {
     "next",
     "priority_key",
     "shared",
+    "subscribe_stats",
     "wait_until_writable",
     "update_tensordict_priority",
 }
