@@ -245,8 +245,8 @@ class RedisReplayBuffer(Life):
         return flat | {"prefetch_queue_size": self._drawn_ahead}
 
     def subscribe_stats(self, poll_interval: float = 1.0) -> Iterator[dict[str, int | float | bool | str]]:
-        """`stats()` now, and again whenever a counter has changed, looked at every `poll_interval` seconds (0.01 to 600). Ends once
-        the buffer is shut down, which the last one tells.
+        """`stats()` now, and again whenever a counter has changed, looked at every `poll_interval` seconds (0.01 to 600). Ends
+        once the buffer is shut down, which the last one tells.
         """
         pause, last = opt.poll_seconds(poll_interval), None
         while True:
