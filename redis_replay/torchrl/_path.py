@@ -25,7 +25,7 @@ def as_transform(transform: object) -> Transform:
     if not isinstance(transform, Transform) and not callable(transform):
         raise ArgumentTypeError(name="transform", allowed="a torchrl Transform or a callable", found=transform)
     made = transform if isinstance(transform, Transform) else _Called(transform)
-    made.eval()
+    made.train(mode=False)
     return made
 
 

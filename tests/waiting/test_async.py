@@ -393,9 +393,12 @@ def test_scenario_calls_every_name():
         "batch_size",
         "beta",
         "capacity",
+        "consume_after_n_samples",
         "delete",
+        "draws_again",
         "local_stats",
         "name",
         "records",
+        "sampler",
         "writer",
     }
