@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from redis_replay import _ops_write, _requests
+from redis_replay import _ops_write, _requests, _resolve
 from redis_replay.exceptions import (
     BufferShutDownError,
     ConnectionLostError,
@@ -205,7 +205,7 @@ def test_a_rate_limiter_holds_the_actor_back(server, make_buffer):
 @pytest.mark.fault
 def test_lost_replies_of_a_real_server(real_server, make_buffer, name, monkeypatch):
     """Every reply is lost for a while: in the end each record is there once, in order."""
-    for module in (_requests, _ops_write):
+    for module in (_requests, _ops_write, _resolve):
         monkeypatch.setattr(module, "CALL_SECONDS", 0.2)
     direct = make_buffer(capacity=1000)
     with contextlib.closing(Proxy(real_server.url)) as proxy:
