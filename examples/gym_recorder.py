@@ -113,7 +113,7 @@ def main() -> None:
     figures = {
         "episodes": len(ended),
         "write_count": stats["write_count"],
-        "samples_returned": returned,
+        "samples_returned": stats["samples_returned"],
         "exit_codes": codes,
     }
     print(json.dumps(figures | {"first": float(np.mean(ended[:20])), "last": float(np.mean(ended[-10:]))}))
