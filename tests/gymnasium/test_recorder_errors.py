@@ -202,6 +202,39 @@ def test_a_rate_limiter_holds_the_actor_back(server, make_buffer):
     assert sorted(drawn) == [0, 1, 2, 3]
 
 
+def test_each_record_has_the_version_it_was_made_with(server, make_buffer):
+    """However late it is written, and also where steps before had none; one that is too old when it arrives is dropped."""
+    buffer = make_buffer(max_staleness=2)
+    env = GymRecorder(Counting(length=100), buffer, batch_size=8)
+    env.reset()
+    env.step(0)
+    for env.version in (1, 4, 5):
+        env.step(env.version)
+    buffer.set_version(5)
+    env.close()
+    data, info = buffer.sample(64, return_info=True, min_items=1)
+    assert set(zip(data["action"].tolist(), info.version.tolist(), strict=True)) == {(0, 5), (4, 4), (5, 5)}
+    assert (buffer.write_count, buffer.stats()["stale"]) == (4, 1)
+
+
+def test_one_write_goes_on_where_another_has_failed(env, shelf):
+    """Records with versions and without are two writes: what the first stored is not written again for the second's error."""
+    steps(env, 2)
+    env.version, versions = 1, []
+    extend = shelf.extend
+    shelf.extend = lambda columns, version=None: (versions.append(version), extend(columns))[1]
+    shelf.errors = [refused(2), refused(0), refused(1)]
+    steps(env, 1)
+    for _ in range(2):
+        with contextlib.suppress(ConnectionLostError):
+            env.flush()
+    env.version = None
+    steps(env, 1)
+    env.close()
+    assert recorded(shelf.records) == expected(4)
+    assert versions == [None, [1], [1], None]
+
+
 @pytest.mark.fault
 def test_lost_replies_of_a_real_server(real_server, make_buffer, name, monkeypatch):
     """Every reply is lost for a while: in the end each record is there once, in order."""
