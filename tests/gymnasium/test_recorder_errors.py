@@ -61,8 +61,10 @@ def test_the_step_has_its_result_and_the_next_call_tells(env, shelf):
     assert (env.unwrapped.time, env.unwrapped.episode, env.pending) == (3, 0, 3)
     env.step(3)
     assert (recorded(shelf.records), env.pending) == (expected(3), 1)
+    env.step(4)
+    assert env.pending == 2  # writes are of batch_size again
     env.flush()
-    assert recorded(shelf.records) == expected(4)
+    assert recorded(shelf.records) == expected(5)
 
 
 @pytest.mark.parametrize("done", [0, 1, 2])
@@ -112,9 +114,10 @@ def test_an_outcome_that_cannot_be_learnt_is_told_until_it_is_discarded(env, she
             call()
     left = env.discard()
     assert (left["observation"].tolist(), env.pending, env.discard()) == ([t[0] for t in expected(3)], 0, None)
-    env.step(3)
+    env.step(3), env.step(4)
+    assert env.pending == 2  # writes are of batch_size again
     env.close()
-    assert recorded(shelf.records) == expected(4)[3:]
+    assert recorded(shelf.records) == expected(5)[3:]
 
 
 def test_an_interrupted_write_is_not_repeated(env, shelf):
