@@ -63,7 +63,6 @@ class _Recorder:
         """Forgets what is pending, and gives it as columns, or None. After an OutcomeUnknownError its first records may be
         stored.
         """
-        self._failed = False
         return self._outbox.discard()
 
     def _before(self) -> None:
