@@ -4,16 +4,17 @@
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 VENV := .venv
+NIGHTLY := .torchrl-nightly
 BIN := $(VENV)/bin
 ARGS ?=
 CHAOS_SECONDS ?= 60
 SEED ?=
 
-.PHONY: help demo test slow soak chaos lint types wheel bench clean $(VENV)
+.PHONY: help demo test slow nightly soak chaos lint types wheel bench clean $(VENV)
 .DELETE_ON_ERROR:
 
 help:
-	@echo 'make demo | test | slow | soak | chaos | lint | types | wheel | bench | clean'
+	@echo 'make demo | test | slow | nightly | soak | chaos | lint | types | wheel | bench | clean'
 
 $(VENV): $(VENV)/.installed
 
@@ -35,6 +36,15 @@ test: $(VENV)
 
 slow: $(VENV)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow $(ARGS)
+
+# The nightly pair lies in a folder of its own, before the stable one on the path of the tests and of the processes they start.
+$(NIGHTLY)/.installed: constraints-nightly.txt $(VENV)/.installed
+	rm -rf $(NIGHTLY)
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --target $(NIGHTLY) -r constraints-nightly.txt
+	@touch $@
+
+nightly: $(NIGHTLY)/.installed
+	PYTHONPATH=$(CURDIR)/$(NIGHTLY) $(BIN)/python -m pytest -n 2 --dist worksteal tests/torchrl $(ARGS)
 
 soak: $(VENV)
 	REDIS_REPLAY_SOAK=2000000 $(BIN)/python -m pytest -n 2 -m slow tests/limits/test_soak.py $(ARGS)
@@ -58,5 +68,5 @@ bench: $(VENV)
 	$(BIN)/redis-replay bench $(ARGS)
 
 clean:
-	rm -rf $(VENV) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(NIGHTLY) build dist .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

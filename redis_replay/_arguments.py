@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from redis_replay._core import Core
 from redis_replay.exceptions import ArgumentError, ArgumentTypeError
+from redis_replay.samplers import not_negative
 
 MAX_INDEX = 2**53 - 1
 
@@ -73,6 +74,18 @@ def new_priorities(core: Core, value: object, n: int) -> NDArray[np.float64]:
         i = int(wrong.argmax())
         raise ArgumentError(name=f"priority[{i}]", allowed="a finite number >= 0", found=float(flat[i]))
     return flat
+
+
+def alpha(core: Core, value: object) -> float:
+    """The argument of `set_alpha`.
+
+    Raises:
+        ArgumentError: neither the buffer's sampler nor its remover is `Prioritized`; it is no finite number >= 0.
+    """
+    if not (core.sampler.bins or core.remover.bins):
+        allowed = f"set only where the sampler or the remover is Prioritized, not {core.sampler!r} and {core.remover!r}"
+        raise ArgumentError(name="alpha", allowed=allowed, found=value)
+    return not_negative("alpha", value)
 
 
 def _floats(value: Any) -> list[float] | NDArray[np.float64]:

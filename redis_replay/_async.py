@@ -152,6 +152,9 @@ class AsyncReplayBuffer(h.Known):
         updated: Updated = await self._run("update_priority", write.update_priority, wanted, given)
         return updated
 
+    async def set_alpha(self, alpha: float) -> None:
+        await self._run("set_alpha", write.set_alpha, args.alpha((await self._runtime()).core, alpha))
+
     async def set_version(self, version: Any) -> int:
         wanted = versions.buffers_version((await self._runtime()).core, version)
         return int(await self._run("set_version", write.set_version, wanted))

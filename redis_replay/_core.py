@@ -193,6 +193,10 @@ class Core:
         """Whether records have priorities."""
         return self.sampler.weighs or self.remover.bins or self.remover.heap
 
+    def weigh_by(self, alpha: float) -> None:
+        """This is the exponent of priorities now: of the sampler and the remover, where they go by one."""
+        self.sampler, self.remover = self.sampler.weighing_by(alpha), self.remover.weighing_by(alpha)
+
     def gave(self, index: int) -> None:
         """The server has given this index: to a record that was written here, or drawn."""
         self.given = max(self.given, index)

@@ -29,6 +29,7 @@ from redis_replay.exceptions import (
 )
 from redis_replay.samplers import MAX_ENDS, Prioritized, Sampler, not_negative
 
+Decoder = Callable[[Core, Drawn], Any]  # makes a batch, as the caller gets it, of what was drawn
 INNER = frozenset({*verbs(), "pipeline", "SCRIPT LOAD", "XRANGE"})  # what is done for a call, and has no name outside
 
 
@@ -120,7 +121,7 @@ def name_call(error: BaseException, call: str) -> None:
     """Gives an error the name of the call as its caller knows it, where it was raised under one of ours."""
     if isinstance(error, ServerRefusedError) and error.verb in INNER:
         error.restate(verb=call)
-    if isinstance(error, OutcomeUnknownError) and error.verb in ("add", "gate", "version"):
+    if isinstance(error, OutcomeUnknownError) and error.verb in ("add", "gate", "version", "alpha"):
         error.restate(verb=call)
         error.question.call = call
 
@@ -273,8 +274,8 @@ def lent(core: Core, lease: object) -> float | None:
     return seconds
 
 
-def decoder(return_info: object) -> Callable[[Core, Drawn], Any]:
-    """What makes a batch, as the caller gets it, of what was drawn."""
+def decoder(return_info: object) -> Decoder:
+    """That of `sample`."""
     return _with_info if opt.flag("return_info", return_info) else _decode
 
 

@@ -104,6 +104,8 @@ def _collect(core: Core, lane: Lane, reply: Reply, until: float) -> Generator[St
     index = stored.indices(core.keys, indices)
     core.gave(int(index.max(initial=0)))
     priority, of_all = stored.odds(core.keys, reply.data[7], whole) if whole else (None, None)
+    if of_all is not None and of_all.alpha is not None:
+        core.weigh_by(of_all.alpha)
     version = stored.versions(core.keys, versions) if versions else None
     payloads: Any = reply.data[10:]
     if "p" not in flags:

@@ -1,5 +1,6 @@
 """Operations that change what is stored: add, extend, remove, empty. Generators without I/O: see _steps."""
 
+import re
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -48,7 +49,7 @@ def write(
         ArgumentError: a record is empty, or above the limit of one step or of the server.
         whatever refuses a step; its attribute `done` says how many records were written before it.
     """
-    if rows.schema.leaves[0].path == ():
+    if any(leaf.path == () and leaf.kind == "empty" for leaf in rows.schema.leaves):
         raise ArgumentError(name="record", allowed="a dict with at least one leaf", found={})
     _check_size(core, rows.largest)
     out: list[NDArray[np.int64]] = []
@@ -234,6 +235,20 @@ def set_version(core: Core, lane: Lane, version: int) -> Generator[Step, Any, in
         dropped += rq.numbers(core, reply, 1)[0]
         if reply.word == "OK":
             return dropped
+
+
+def set_alpha(core: Core, lane: Lane, alpha: float) -> Generator[Step, Any, None]:
+    """Another exponent of priorities, in steps, of which the first makes it hold for what is new."""
+    cursor, process = "0", ""
+    while True:
+        script = scripts.alpha(alpha=repr(alpha), cursor=cursor, process=process)
+        reply = yield from change(core, lane, script, ("OK", "MORE"))
+        core.weigh_by(alpha)
+        if reply.word == "OK":
+            return
+        cursor, process = (*reply.texts(), "", "")[:2]
+        if not re.fullmatch("[0-9]{1,20}", cursor, re.ASCII):
+            raise rq.kept(core, reply)
 
 
 def change(

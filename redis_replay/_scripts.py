@@ -137,6 +137,11 @@ def pace(*, rate_limiter: str, law: str) -> Script:
     return _script("pace", rate_limiter, law)
 
 
+def alpha(*, alpha: str, cursor: str, process: str) -> Script:
+    """Another exponent of priorities, or some more of the records weighed by it."""
+    return _script("alpha", alpha, cursor, process)
+
+
 def version(*, version: int) -> Script:
     """Raises the buffer's version, or drops some of what would be too old."""
     return _script("version", version)

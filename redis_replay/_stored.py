@@ -13,7 +13,7 @@ from redis_replay._options import lease_seconds
 from redis_replay._schema import Schema
 from redis_replay._types import as_text
 from redis_replay.exceptions import BufferDamagedError, RecordDecodeError
-from redis_replay.samplers import Sampler, Whole, parse
+from redis_replay.samplers import Sampler, Whole, not_negative, parse
 
 MAX_SAMPLER = 200  # characters
 BLOCK, BLOCK_BYTES = 8, 168  # records of a block of priorities, and its bytes: lua/include/block.lua
@@ -198,9 +198,10 @@ def odds(keys: Keys, priorities: bytes, whole: str) -> tuple[NDArray[np.float64]
         BufferDamagedError: one is no number.
     """
     try:
-        total, exponent, least = whole.split()
-        known = [None if text == "-" else float(text) for text in (total, least)]
+        sums, exponent, *more = whole.split()
+        total, least, alpha = (None if text == "-" else float(text) for text in (sums, *more))
         found = np.frombuffer(priorities, "<f8").astype(np.float64)
-        return found, Whole(known[0], None if exponent == "-" else int(exponent), known[1])
+        known = None if alpha is None else not_negative("alpha", alpha)
+        return found, Whole(total, None if exponent == "-" else int(exponent), least, known)
     except (ValueError, OverflowError):
         raise damaged(keys, "buckets", "the sum of weights", whole, "numbers alone") from None

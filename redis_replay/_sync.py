@@ -167,6 +167,17 @@ class ReplayBuffer(versions.SetsVersion, Shell):
         updated: Updated = self._run("update_priority", write.update_priority, wanted, given)
         return updated
 
+    def set_alpha(self, alpha: float) -> None:
+        """Another exponent of priorities, for everyone: (priority + eps) ** alpha of all that is stored. What is new is weighed
+        by it from the first step on; each step re-weighs about 500 blocks of 8 records, and draws between go partly by the
+        weights of before. Cut off, call it again: nothing is weighed twice.
+
+        Raises:
+            ArgumentError (a ValueError): no finite number >= 0, or neither the sampler nor the remover is Prioritized.
+            OutcomeUnknownError: no reply came; call it again.
+        """
+        self._run("set_alpha", write.set_alpha, args.alpha(self._runtime().core, alpha))
+
     def remove(self, index: Any) -> int:
         """Takes records out by index (one or many); those that are not there are passed over. Gives how many were."""
         return int(self._run("remove", write.remove, args.indices(index)))
@@ -211,10 +222,15 @@ class ReplayBuffer(versions.SetsVersion, Shell):
             StalledError; ReplayCancelledError (a RuntimeError); BufferShutDownError; ArgumentError: what can never be met;
             BufferGoneError, BufferClosedError, ConnectionLostError; OutcomeUnknownError: of acknowledging the batch before.
         """
-        core = self._runtime().core
         patience = h.Patience(timeout, cancel_event, stall_timeout)
-        wish = h.draw_wish(core, self._setup.batch_size, batch_size, min_items, wait, patience, lease)
-        decode = h.decoder(return_info)
+        return self._draw(h.decoder(return_info), batch_size, min_items, wait=wait, patience=patience, lease=lease)
+
+    def _draw(
+        self, decode: h.Decoder, batch_size: int | None, min_items: int | None, *, wait: bool, patience: h.Patience,
+        lease: float | None = None,
+    ) -> Any:  # fmt: skip
+        """What `decode` makes of a batch. Where it raises, the batch goes back."""
+        wish = h.draw_wish(self._runtime().core, self._setup.batch_size, batch_size, min_items, wait, patience, lease)
         return self._run("sample", draw.sample, wish, decode, timeout=wish.timeout if wish.wait else CALL_SECONDS)
 
     def ack(self, lease: Any) -> LeasesEnded:

@@ -4,7 +4,7 @@ stored with the buffer as text.
 
 import ast
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -24,12 +24,13 @@ MAX_WEIGHED = 5_000  # records of one step where they have priorities
 
 class Whole(NamedTuple):
     """What a draw by priority says of all that could be drawn: the sum of their weights is `total` * 2^`exponent`; `least` is
-    the least priority among them. None: the sampler does not ask for it.
+    the least priority among them; `alpha` the exponent in force. None: the sampler does not ask for it.
     """
 
     total: float | None
     exponent: int | None
     least: float | None
+    alpha: float | None
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,10 @@ class Sampler:
     def weighs(self) -> bool:
         """Whether records have priorities."""
         return self.bins or self.ranks
+
+    def weighing_by(self, alpha: float) -> "Sampler":  # noqa: ARG002
+        """The same with another exponent of priorities, if it has one."""
+        return self
 
     def probability(self, n: int, live: int, priority: Floats | None, whole: Whole | None) -> Floats:  # noqa: ARG002
         """With which one draw gives each of the `n` records that it gave, of `live` ones: float64 (n,). Of an end: 1."""
@@ -94,7 +99,7 @@ class Prioritized(Sampler):
     `info.priority_weight` is (N * P) ** -beta, divided by the largest one (the same, section 3.4).
 
     Args:
-        alpha: >= 0. 0 draws evenly.
+        alpha: >= 0. 0 draws evenly. `set_alpha` changes that of a buffer.
         beta: >= 0. Where a handle begins; its attribute `beta` may be set at any time, for that handle alone.
         eps: >= 0, added to each priority.
         replacement: draw with replacement (the default). A buffer that consumes never draws a record twice in a batch.
@@ -133,27 +138,33 @@ class Prioritized(Sampler):
         """Whether the least or the largest priority is asked for."""
         return self.max_priority_within_buffer or self.normalize == "buffer"
 
+    def weighing_by(self, alpha: float) -> Sampler:
+        """The same with another alpha."""
+        return self if alpha == self.alpha else replace(self, alpha=alpha)
+
     def probability(self, n: int, live: int, priority: Floats | None, whole: Whole | None) -> Floats:  # noqa: ARG002
         """Weight / the sum of all weights."""
         assert priority is not None
         assert whole is not None
         assert whole.total is not None
         assert whole.exponent is not None
-        share: Floats = np.ldexp(self._weight(priority), -whole.exponent) / whole.total
+        share: Floats = np.ldexp(self._weight(priority, whole), -whole.exponent) / whole.total
         return share
 
     def priority_weight(self, priority: Floats, beta: float, whole: Whole) -> NDArray[np.float32]:
         """Importance weights, float32 (n,), the largest of them (of the batch, or of the buffer) 1."""
-        weight = np.log2(self._weight(priority))  # weights may be further apart than a float reaches
+        weight = np.log2(self._weight(priority, whole))  # weights may be further apart than a float reaches
         of_buffer = self.normalize == "buffer" and whole.least is not None
-        least = np.log2(self._weight(np.array([whole.least])))[0] if of_buffer else weight.min()
+        least = np.log2(self._weight(np.array([whole.least]), whole))[0] if of_buffer else weight.min()
         with np.errstate(under="ignore"):
             relative: NDArray[np.float32] = np.exp2(beta * (least - weight)).astype(np.float32)
         return relative
 
-    def _weight(self, priority: Floats) -> Floats:
+    def _weight(self, priority: Floats, whole: Whole) -> Floats:
+        """By the alpha of the draw, which may be another than when the handle was opened."""
+        alpha = self.alpha if whole.alpha is None else whole.alpha
         with np.errstate(over="ignore", under="ignore"):
-            return np.clip((priority + self.eps) ** self.alpha, 2.0**-1022, 2.0**1023)
+            return np.clip((priority + self.eps) ** alpha, 2.0**-1022, 2.0**1023)
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,11 @@ class Bins:
     def enter(self, index, priority):
         self.weigh(index, self.weight(priority))
 
+    def reweigh(self, index, priority):
+        """By another alpha."""
+        if self.blocks[index // SIZE].weights[index % SIZE] != self.weight(priority):
+            self.enter(index, priority)
+
     def leave(self, index):
         self.weigh(index, 0.0)
 
@@ -75,6 +80,11 @@ class Bins:
     def count(self):
         """Records that weigh something."""
         return sum(weight > 0 for block in self.blocks.values() for weight in block.weights)
+
+    def probabilities(self, indices):
+        """With which one draw gives each."""
+        total = sum(weight for block in self.blocks.values() for weight in block.weights)
+        return [self.blocks[index // SIZE].weights[index % SIZE] / total for index in indices]
 
     def settle(self):
         """Each block that was touched goes where it belongs."""

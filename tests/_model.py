@@ -1,5 +1,6 @@
 """The buffer in plain Python: what docs/architecture.md promises, without Redis. One step at a time, no waits."""
 
+import re
 from dataclasses import dataclass, field
 
 from tests._bins import SIZE, Bins
@@ -177,6 +178,16 @@ class Model:
         self.version = version
         self._end()
         return dropped
+
+    def set_alpha(self, lane, alpha):
+        """Of all that can be drawn, in order of index."""
+        self.request(lane)
+        rules = re.sub(r"alpha=[^,)]+", f"alpha={alpha!r}", f"{self.sampler}\n{self.remover}")
+        self.sampler, self.remover = rules.splitlines()
+        self.bins.alpha = alpha
+        for index in sorted(self.live):
+            self.bins.reweigh(index, self.priorities[index])
+        self._end()
 
     def update(self, lane, pairs):
         """How many have the priority now, and how many are not in the buffer."""

@@ -53,8 +53,8 @@ function weighted.fall_many(list, parts)
   return ids, ups, found, nths
 end
 
--- What a client needs to tell probabilities: the priority of each, 8 bytes; and of the whole: the sum of weights / 2^k, k, and
--- the least priority; - where it is not known.
+-- What a client needs to tell probabilities: the priority of each, 8 bytes; and of the whole: the sum of weights / 2^k, k, the
+-- least priority, and the alpha in force; - where it is not known.
 function weighted.odds(indices)
   if not weight.is_used() then return '', '' end
   local list, total = weighted.full(), 0
@@ -62,6 +62,6 @@ function weighted.odds(indices)
   local least = weight.is_ranked() and rank.priority('ZRANGE')
   local e = list[1] and math.floor(list[1].k / 4) or 0
   if list[1] then total = total * math.ldexp(list[1].finish, -e) end
-  local sum = weight.in_bins() and string.format('%.17g %d ', total, e + weight.UNIT) or '- - '
-  return indices.bytes or priority.bytes(indices), sum .. (least or '-')
+  local sum = weight.in_bins() and string.format('%.17g %d', total, e + weight.UNIT) or '- -'
+  return indices.bytes or priority.bytes(indices), sum .. ' ' .. (least or '-') .. ' ' .. (weight.option('alpha') or '-')
 end

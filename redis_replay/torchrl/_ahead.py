@@ -21,7 +21,7 @@ class Ahead:
         self._draw, self._mark, self._depth = draw, mark, depth
         self._queue: deque[tuple[object, Future[Any]]] = deque()
         self._lock = Lock()
-        self._threads = ThreadPoolExecutor(depth, thread_name_prefix="redis-replay-prefetch")
+        self._threads = ThreadPoolExecutor(max(1, depth), thread_name_prefix="redis-replay-prefetch")
 
     def __len__(self) -> int:
         """Batches on their way or there."""

@@ -8,10 +8,18 @@ import torch
 
 from redis_replay import ReplayBuffer, Updated
 from redis_replay import _options as opt
+from redis_replay._clock import sleep
+from redis_replay._core import Core
+from redis_replay._handle import Patience, decoder
+from redis_replay._ops_sample import Drawn
+from redis_replay._types import SampleInfo
 from redis_replay.exceptions import ArgumentError, BufferShutDownError, NotReadyError
 from redis_replay.samplers import Sampler
 from redis_replay.torchrl import _path as path
 from redis_replay.torchrl._life import Life
+
+NONE = Patience(None, None, None)
+DECODE = decoder(return_info=True)
 
 
 class RedisReplayBuffer(Life):
@@ -27,7 +35,7 @@ class RedisReplayBuffer(Life):
             written. Of this handle and its copies alone.
         transform_factory: a callable that makes it.
         collate_fn: a callable, applied to a batch before the transform.
-        pin_memory: pin what is sampled.
+        pin_memory: pin what is sampled, where there is a CUDA device.
         device: where batches go.
         prefetch: batches drawn ahead in threads. Needs batch_size; not for a buffer that consumes.
 
@@ -80,7 +88,7 @@ class RedisReplayBuffer(Life):
         record = self._path.inward(data)
         if record is None:
             return None
-        with self._count.write() as counted:
+        with self._count.get().write() as counted:
             index = self.buffer.add(
                 record, priority=self._priority_of(record), timeout=timeout, cancel_event=cancel_event
             )  # fmt: skip
@@ -100,7 +108,7 @@ class RedisReplayBuffer(Life):
         if rows is None:
             return torch.zeros(0, dtype=torch.long)
         given = None if update_priority is False else self._priority_of(rows)
-        with self._count.write() as counted:
+        with self._count.get().write() as counted:
             index = self.buffer.extend(rows, priority=given, timeout=timeout, cancel_event=cancel_event)
             counted(len(index))
         return torch.from_numpy(index)
@@ -153,19 +161,23 @@ class RedisReplayBuffer(Life):
                 a draw with replacement gives a full batch, any other a short one.
             timeout, cancel_event: of a wait, as redis_replay.ReplayBuffer.sample, with its errors.
         """
-        ahead = self._next_ahead(batch_size)
-        data, info = ahead or self._draw(batch_size, wait=wait, timeout=timeout, cancel_event=cancel_event)
-        made = self._path.outward(data, info, label=include_info is not False)
-        return (made, path.told(info)) if return_info else made
+        patience = Patience(timeout, cancel_event, None)
+        data, info = self._next_ahead(batch_size) or self._draw(batch_size, opt.flag("wait", wait), patience)
+        if include_info is False:
+            data = data.exclude(*path.LABELS)
+        return (data, path.told(info)) if return_info else data
 
-    def _draw(self, batch_size: int | None, *, wait: bool, timeout: float | None = None, cancel_event: Any = None) -> Any:
+    def _draw(self, batch_size: int | None, wait: bool, patience: Patience) -> Any:
         floor = None if wait else self._floor(batch_size)
-        return self.buffer.sample(
-            batch_size, return_info=True, wait=wait, timeout=timeout, cancel_event=cancel_event, min_items=floor
-        )  # fmt: skip
+        return self.buffer._draw(self._decode, batch_size, floor, wait=wait, patience=patience)
 
-    def _draw_one(self) -> Any:
-        return self._draw(None, wait=False)
+    def _draw_full(self) -> Any:
+        return self.buffer._draw(self._decode, None, None, wait=False, patience=NONE)
+
+    def _decode(self, core: Core, drawn: Drawn) -> tuple[Any, SampleInfo]:
+        """What the caller gets of a batch: made within the draw, so that a transform that fails loses nothing."""
+        data, info = DECODE(core, drawn)
+        return self._path.outward(data, info), info
 
     def _floor(self, batch_size: int | None) -> int | None:  # noqa: ARG002 - others ask for the whole batch
         """Records without which `sample` does not draw. None: as many as it shall draw."""
@@ -232,6 +244,21 @@ class RedisReplayBuffer(Life):
         flat = {name: value for name, value in every.items() if isinstance(value, (bool, int, float, str))}
         return flat | {"prefetch_queue_size": self._drawn_ahead}
 
+    def subscribe_stats(self, poll_interval: float = 1.0) -> Iterator[dict[str, int | float | bool | str]]:
+        """`stats()` now, and again whenever a counter has changed, looked at every `poll_interval` seconds (0.01 to 600). Ends
+        once the buffer is shut down, which the last one tells.
+        """
+        pause, last = opt.poll_seconds(poll_interval), None
+        while True:
+            now = self.stats()
+            told = {name: value for name, value in now.items() if name != "seconds_since_write"}
+            if told != last:
+                yield now
+            if now["state"] == "shut":
+                return
+            last = told
+            sleep(pause)
+
     @property
     def sampler(self) -> Sampler:
         """How records are drawn."""
@@ -248,12 +275,12 @@ class RedisReplayBuffer(Life):
         return self._path.transform
 
     def append_transform(self, transform: Any) -> Self:
-        """Adds a transform at the end. Of this handle, and of copies made from now on."""
+        """Adds a transform at the end: of this handle, its clients in this process, and copies pickled from now on."""
         self._path.transform.append(path.as_transform(transform))
         return self
 
     def insert_transform(self, index: int, transform: Any) -> Self:
-        """Adds a transform at a place. Of this handle, and of copies made from now on."""
+        """Adds a transform at a place: as `append_transform`."""
         self._path.transform.insert(index, path.as_transform(transform))
         return self
 

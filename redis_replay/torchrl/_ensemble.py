@@ -19,7 +19,7 @@ from redis_replay.exceptions import (
 )
 from redis_replay.samplers import not_negative
 from redis_replay.torchrl import _path as path
-from redis_replay.torchrl._buffer import RedisReplayBuffer
+from redis_replay.torchrl._buffer import NONE, RedisReplayBuffer
 from redis_replay.torchrl._members import Members
 
 _SUMMED = ("size", "storage_size", "sampleable_size", "write_count", "sample_calls", "samples_returned", "capacity", "waiters",
@@ -98,7 +98,8 @@ class ReplayBufferEnsemble:
             if not wait:
                 raise self._too_few(NotReadyError, share)
             left = until - monotonic()
-            if not self._members.wait(share, max(0.0, left) if timeout is not None else None, stop, every=self._all):
+            patience = max(0.0, left) if timeout is not None else None
+            if not self._members.wait(share, patience, stop, self._able, every=self._all):
                 if stop is not None and stop.is_set():
                     raise self._too_few(ReplayCancelledError, share)
                 raise self._too_few(ReplayTimeoutError, share, timeout_s=timeout, what="records")
@@ -158,6 +159,11 @@ class ReplayBufferEnsemble:
             return [float(sizes.get(i, 0)) for i in positions]
         return [self._p[i] for i in positions] if self._p != "in_turn" else []
 
+    @property
+    def _able(self) -> list[int]:
+        """Members that answer and may be chosen."""
+        return [i for i in self._members.up if isinstance(self._p, str) or self._p[i] > 0]
+
     def _stacked(self, drawn: list[tuple[int, Any]], *, return_info: bool) -> Any:
         batches = [data for _, (data, _) in drawn]
         made = LazyStackedTensorDict.maybe_dense_stack(batches, 0)
@@ -171,7 +177,7 @@ class ReplayBufferEnsemble:
     def can_sample(self, batch_size: int | None = None) -> bool:
         """Whether `sample(batch_size)` would give a batch now."""
         share = self._share(batch_size)
-        ready = [self._members.buffers[i].buffer.can_sample(_floor(self._members.buffers[i], share)) for i in self._members.up]
+        ready = [member.buffer.can_sample(_floor(member, share)) for member in map(self.members.__getitem__, self._able)]
         return all(ready) if self._all else any(ready)
 
     def wait_until_sampleable(
@@ -183,7 +189,7 @@ class ReplayBufferEnsemble:
         Raises:
             MemberDownError, and what the wait of a member raises.
         """
-        return self._members.wait(self._share(min_items), timeout, opt.cancel(cancel_event), every=self._all)
+        return self._members.wait(self._share(min_items), timeout, opt.cancel(cancel_event), self._able, every=self._all)
 
     def __iter__(self) -> Iterator[Any]:
         """Batches, without end."""
@@ -253,13 +259,12 @@ class ReplayBufferEnsemble:
 
 def _floor(member: RedisReplayBuffer, share: int) -> int:
     """Records without which a member gives no full share."""
-    return 1 if member.buffer.draws_again else share
+    return (member._floor(share) or share) if member.buffer.draws_again else share
 
 
 def _draw_one(member: RedisReplayBuffer, share: int) -> Any:
     """A member's batch, through its transform, and the info of the draw."""
-    data, info = member.buffer.sample(share, return_info=True, min_items=_floor(member, share))
-    return member._path.outward(data, info, label=True), info
+    return member.buffer._draw(member._decode, share, _floor(member, share), wait=False, patience=NONE)
 
 
 def _weights(p: Any, n: int) -> Any:

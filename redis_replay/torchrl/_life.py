@@ -15,6 +15,7 @@ from redis_replay.exceptions import ArgumentError, BufferClosedError
 from redis_replay.torchrl import _path as path
 from redis_replay.torchrl._ahead import Ahead
 from redis_replay.torchrl._count import Count
+from redis_replay.torchrl._process import PerProcess
 
 
 class RedisStorage:
@@ -66,12 +67,12 @@ class Life(ABC):
     def _take(self, buffer: ReplayBuffer, *, owner: bool) -> None:
         """What a handle has of its own in this process."""
         self.buffer, self._owner = buffer, owner
-        self._count = Count(lambda: buffer.write_count)
+        self._count = PerProcess(lambda: Count(lambda: buffer.write_count))
         self._iterator: Iterator[Any] | None = None
         if self._depth and buffer.consume_after_n_samples is not None:
             buffer.close()
             raise ArgumentError(name="prefetch", allowed="left out for a buffer that consumes", found=self._depth)
-        self._ahead: Ahead | None = None
+        self._ahead = PerProcess(lambda: Ahead(self._draw_full, self._moment, self._depth))
 
     # Others
 
@@ -97,10 +98,7 @@ class Life(ABC):
 
     def __getstate__(self) -> dict[str, Any]:
         """Address and options: no data, no socket, no thread."""
-        own = ("priority_key", "_path", "_depth")
-        return {name: self.__dict__[name] for name in (*own, *self._more)} | {"buffer": self.buffer}
-
-    _more: tuple[str, ...] = ()  # attributes that a copy has, too
+        return {name: self.__dict__[name] for name in ("priority_key", "_path", "_depth", "buffer")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         buffer = state.pop("buffer")
@@ -123,7 +121,7 @@ class Life(ABC):
         """Records written since the start, or since an `empty()` that reset it, by everyone. What others wrote within the last
         50 ms may be missing.
         """
-        return self._count.read()
+        return self._count.get().read()
 
     @property
     def is_alive(self) -> bool:
@@ -141,23 +139,21 @@ class Life(ABC):
 
     @property
     def _drawn_ahead(self) -> int:
-        return len(self._ahead) if self._ahead is not None else 0
+        return len(self._ahead.get())
 
     def _next_ahead(self, batch_size: int | None) -> Any:
         """A batch that was drawn ahead, if the call wants one of that size; None: there is none."""
         if not self._depth or batch_size not in (None, self.buffer.batch_size):
             return None
-        self._ahead = self._ahead or Ahead(self._draw_one, self._moment, self._depth)
-        return self._ahead.take()
+        return self._ahead.get().take()
 
     @abstractmethod
-    def _draw_one(self) -> Any:
-        """Data and info of a batch of the handle's size."""
+    def _draw_full(self) -> Any:
+        """Data and info of a batch of the handle's size, from no fewer records than that."""
 
     def _forget(self) -> None:
-        self._count.forget()
-        if self._ahead is not None:
-            self._ahead.clear()
+        self._count.get().forget()
+        self._ahead.get().clear()
 
     # Ends
 
@@ -174,8 +170,7 @@ class Life(ABC):
 
     def close(self) -> None:
         """Ends this handle, not the buffer. Idempotent."""
-        if self._ahead is not None:
-            self._ahead.close()
+        self._ahead.get().close()
         self.buffer.close()
 
     def __enter__(self) -> Self:

@@ -5,7 +5,7 @@ from fractions import Fraction
 from typing import Any
 
 from redis_replay.exceptions import ArgumentError, ArgumentTypeError
-from redis_replay.limiters import MOST, PARTS, Queue, SampleToInsertRatio
+from redis_replay.limiters import MOST, PARTS, Queue, SampleToInsertRatio, parse
 from redis_replay.torchrl._buffer import RedisReplayBuffer
 
 
@@ -23,10 +23,7 @@ class RateLimitedReplayBuffer(RedisReplayBuffer):
 
     def __init__(self, url: object, name: str, *, samples_per_insert: float, **options: Any) -> None:
         _refuse(options, "rate_limiter", "prefetch")
-        self.samples_per_insert = ratio(samples_per_insert)
-        super().__init__(url, name, rate_limiter=at_most(self.samples_per_insert), **options)
-
-    _more = ("samples_per_insert",)
+        super().__init__(url, name, rate_limiter=at_most(ratio(samples_per_insert)), **options)
 
     def _floor(self, batch_size: int | None) -> int | None:
         return batch_size if batch_size is not None else self.batch_size
@@ -38,7 +35,7 @@ class RateLimitedReplayBuffer(RedisReplayBuffer):
         every: dict[str, Any] = super().stats()
         written, drawn = int(every["write_count"]), int(every["samples_returned"])
         return every | {
-            "target_samples_per_insert": self.samples_per_insert,
+            "target_samples_per_insert": getattr(parse(every["rate_limiter"]), "samples_per_insert", math.inf),
             "samples_per_insert": drawn / written if written else 0.0,
             "sample_budget": math.floor(every["limiter_difference"]),
             "reserved_samples": 0,

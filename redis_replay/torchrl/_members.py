@@ -8,6 +8,7 @@ from typing import Any
 
 from redis_replay.exceptions import ConnectionLostError, MemberDownError
 from redis_replay.torchrl._buffer import RedisReplayBuffer
+from redis_replay.torchrl._process import PerProcess
 
 
 class Either:
@@ -21,6 +22,15 @@ class Either:
         return any(event.is_set() for event in self._events)
 
 
+class _Own:
+    """Threads, and who is down, with what tells when it is up again."""
+
+    def __init__(self, n: int) -> None:
+        self.down: dict[int, tuple[MemberDownError, Future[Any]]] = {}
+        # Each may be busy with the end of a wait, and with finding out whether it is up again.
+        self.threads = ThreadPoolExecutor(3 * n, thread_name_prefix="redis-replay-ensemble")
+
+
 class Members:
     """Calls to several buffers at once. One that does not answer is an error, or with `skip` left out until it answers again.
 
@@ -32,9 +42,15 @@ class Members:
     def __init__(self, buffers: Sequence[RedisReplayBuffer], *, skip: bool) -> None:
         self.buffers = tuple(buffers)
         self._skip = skip
-        self._down: dict[int, tuple[MemberDownError, Future[Any]]] = {}  # and what tells when it is up again
-        # Each may be busy with the end of a wait, and with finding out whether it is up again.
-        self._threads = ThreadPoolExecutor(3 * len(self.buffers), thread_name_prefix="redis-replay-ensemble")
+        self._own = PerProcess(lambda: _Own(len(self.buffers)))
+
+    @property
+    def _down(self) -> dict[int, tuple[MemberDownError, Future[Any]]]:
+        return self._own.get().down
+
+    @property
+    def _threads(self) -> ThreadPoolExecutor:
+        return self._own.get().threads
 
     @property
     def up(self) -> list[int]:
@@ -86,8 +102,10 @@ class Members:
         _ = self.up
         return found
 
-    def wait(self, need: int, timeout: float | None, cancel_event: Any, *, every: bool) -> bool:
-        """Blocks until one of them, or every one that answers, has `need` records. False at the timeout or when cancelled.
+    def wait(
+        self, need: int, timeout: float | None, cancel_event: Any, positions: Sequence[int], *, every: bool
+    ) -> bool:  # fmt: skip
+        """Blocks until one of these, or every one that answers, has `need` records. False at the timeout or when cancelled.
 
         Raises:
             what the wait of a member raises; MemberDownError.
@@ -95,7 +113,7 @@ class Members:
         enough = Event()
         stop = Either(cancel_event, enough)
         futures = {
-            self._threads.submit(self.buffers[i].buffer.wait_until_sampleable, need, timeout, stop): i for i in self.up
+            self._threads.submit(self.buffers[i].buffer.wait_until_sampleable, need, timeout, stop): i for i in positions
         }  # fmt: skip
         try:
             return self._first(futures, every=every)

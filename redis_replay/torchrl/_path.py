@@ -69,20 +69,21 @@ class Path:
         """
         if isinstance(data, (list, tuple)):
             data = [_tensordict(one) for one in data]
-            return [self.transform.inv(one) for one in data] if len(self.transform) else data
+            kept = [self.transform.inv(one) for one in data] if len(self.transform) else data
+            return [one for one in kept if one is not None] or (kept if not kept else None)
         data = _tensordict(data)
         return self.transform.inv(data.copy()) if len(self.transform) else data
 
-    def outward(self, data: Any, info: SampleInfo, *, label: bool) -> Any:
-        """What the caller gets of a drawn batch. `label`: with "index" and "priority_weight"."""
+    def outward(self, data: Any, info: SampleInfo) -> Any:
+        """What the caller gets of a drawn batch, with "index", and "priority_weight" of a draw by priority."""
         made = data if isinstance(data, TensorDictBase) else _of_arrays(data, len(info.index))
         if self.collate_fn is not None:
             made = self.collate_fn(made)
         if len(self.transform):
             made = self.transform(made)
         if isinstance(made, TensorDictBase):
-            made = _labelled(made, info) if label else made.exclude(*LABELS)
-        if self.pin_memory:
+            made = _labelled(made, info)
+        if self.pin_memory and torch.cuda.is_available():
             made = made.pin_memory()
         return made.to(self.device) if self.device is not None else made
 

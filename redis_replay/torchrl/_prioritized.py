@@ -30,6 +30,6 @@ class RedisPrioritizedReplayBuffer(RedisReplayBuffer):
             sampler = Prioritized(
                 alpha, beta, eps, max_priority_within_buffer=max_priority_within_buffer, normalize=normalize
             )  # fmt: skip
-        elif options.get("capacity", opt.UNSET) is not opt.UNSET:
+        elif (alpha is None) != (beta is None) or options.get("capacity", opt.UNSET) is not opt.UNSET:
             raise ArgumentError(name="alpha", allowed="given together with beta", found=alpha)
         super().__init__(url, name, sampler=sampler, **options)

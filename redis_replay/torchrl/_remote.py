@@ -21,3 +21,8 @@ class RemoteRedisReplayBuffer(RedisReplayBuffer):
         return super().sample(
             batch_size, return_info, include_info, wait=wait, timeout=timeout, cancel_event=cancel_event
         )  # fmt: skip
+
+
+for _name, _method in vars(RemoteRedisReplayBuffer).items():
+    if callable(_method) and not _name.startswith("_"):  # RPC pickles a method by where it is found
+        _method.__module__, _method.__qualname__ = __name__, f"RemoteRedisReplayBuffer.{_name}"

@@ -101,6 +101,19 @@ def test_tensordict_comes_back_with_its_index(server, make_buffer):
     assert batch["next", "r"].tolist() == [1.0] * 4
 
 
+def test_tensordict_records_keep_their_batch_dimensions(server, make_buffer):
+    """Records that are TensorDicts of [time]: the batch is [n, time], and so is its index."""
+    import torch
+    from tensordict import TensorDict
+
+    buffer = make_buffer()
+    buffer.extend(TensorDict({"x": torch.arange(12).reshape(3, 4)}, [3, 4]))
+    assert buffer.get(2).batch_size == (4,)
+    batch = buffer.sample(3)
+    assert (batch.batch_size, batch["index"].shape) == ((3, 4), (3, 4))
+    assert (batch["x"][:, 0] == (batch["index"][:, 0] - 1) * 4).all()
+
+
 def test_tensors_with_a_graph_lose_it(server, make_buffer):
     """Values are stored, and no graph is kept alive."""
     import torch

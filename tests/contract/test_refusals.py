@@ -16,7 +16,7 @@ from tests._contract import LARGE, SMALL, Records, about, nothing_changes
 ANSWERS = {"OK", "MORE", "OPEN", "READY", "REWOUND"}
 NUMBERED = (
     "add", "gate", "sample", "ack", "release", "remove", "update", "version", "empty", "shutdown", "reopen", "wait",
-    "settle", "resolve", "pace",
+    "settle", "resolve", "pace", "alpha",
 )  # fmt: skip
 KNOWING = ("get", "page", "stats", "renew", "greet", "doctor")
 PLAIN = ("get", "page", "weights", "stats", "doctor", "audit", "renew", "greet", "delete")
@@ -39,6 +39,7 @@ def numbered(raw, verb, width=SMALL, **kwargs):
     arguments = {verb: {"lease": ["nobody.1"]} for verb in ("ack", "release")}
     arguments |= {"remove": {"index": [1, 2]}, "empty": {"reset": 1}, "shutdown": {"drain": 0}, "settle": {"forget": 0}}
     arguments["pace"] = {"rate_limiter": "Queue(size=9)", "law": "1 1 1 0 9 9 1"}
+    arguments["alpha"] = {"alpha": "0.5", "cursor": "0", "process": ""}
     arguments["version"] = {"version": 5}
     arguments["update"] = {"index": pack("<d", 1), "priority": pack("<d", 2.5)}
     return raw(verb, **arguments.get(verb, {}), **kwargs)

@@ -39,6 +39,7 @@ REQUESTS = {
     "update": lambda raw, **k: raw("update", index=pack("<2d", 1, 9), priority=pack("<2d", 2.5, 0), **k),
     "pace": lambda raw, **k: raw("pace", rate_limiter="Queue(size=5)", law="1 1 1 0 5 5 1", **k),
     "version": lambda raw, **k: raw("version", version=3, **k),
+    "alpha": lambda raw, **k: raw("alpha", alpha="0.5", cursor="0", process="", **k),
     "release": lambda raw, **k: raw("release", lease=["nobody.1"], **k),
 }
 REFUSED = ("add", "gate", "sample", "wait", "wait-registering")  # by a shut buffer
@@ -61,7 +62,7 @@ def test_every_numbered_verb_is_tested():
     numbered = {verb for verb in verbs() if any(slot.name == "number" for slot in header(verb).argv)}
     tested = {
         "add", "gate", "sample", "ack", "release", "remove", "update", "version", "empty", "shutdown", "reopen", "wait",
-        "settle", "pace",
+        "settle", "pace", "alpha",
     }  # fmt: skip
     assert numbered - {"resolve"} == tested
 

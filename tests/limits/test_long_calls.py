@@ -81,13 +81,15 @@ WEIGHED = {"by weight": {"sampler": BY_WEIGHT}, "heap": {"sampler": MaxHeap()}}
 
 @pytest.mark.parametrize("kind", WEIGHED)
 def test_calls_for_20000_with_priorities(real_server, make_buffer, pinger, kind):
-    """Written, given others and removed: in steps that keep nobody waiting."""
+    """Written, given others, weighed by another alpha and removed: in steps that keep nobody waiting."""
     buffer, rng = make_buffer(capacity=40_000, **WEIGHED[kind]), np.random.default_rng(1)
     buffer.extend(RECORDS.many(0, 40_000), priority=rng.uniform(0.1, 10, 40_000))
     wrote = []
     in_time(pinger, lambda _: wrote.append(buffer.extend(RECORDS.many(0, 20_000), priority=rng.uniform(0.1, 10, 20_000))))
     index = wrote[-1]
     in_time(pinger, lambda _: buffer.update_priority(index, rng.uniform(0.1, 10, 20_000)))
+    if "by weight" in kind:
+        in_time(pinger, lambda i: buffer.set_alpha(i % 2 + 1.0))
     assert in_time(pinger, lambda _: buffer.remove(index)) in (20_000, 0)  # with the tries
     assert (len(buffer), buffer.doctor().findings) == (20_000, ())
 

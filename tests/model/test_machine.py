@@ -154,6 +154,8 @@ class Machine(RuleBasedStateMachine):
         assert (info.lease is not None) == (lease is not None)
         if self.model.weighs:
             assert info.priority.tolist() == [self.model.priorities[index] for index in indices]
+        if self.model.sampler.startswith("Prioritized"):
+            assert info.probability.tolist() == pytest.approx(self.model.bins.probabilities(indices))
         assert self.model.dates == (info.version is not None)
         if self.model.dates:
             assert info.version.tolist() == [self.model.versions[index] for index in indices]
@@ -198,6 +200,12 @@ class Machine(RuleBasedStateMachine):
         updated = self.handles[who].update_priority(indices, priority)
         pairs = dict(zip(indices, priority, strict=True))
         assert updated == Updated(*self.model.update(who, pairs))
+
+    @precondition(lambda self: self.model.bins)
+    @rule(who=HANDLES, alpha=st.sampled_from((0.0, 0.3, 0.6, 1.0, 2.0)))
+    def set_alpha(self, who, alpha):
+        self.model.set_alpha(who, alpha)
+        self.handles[who].set_alpha(alpha)
 
     @precondition(lambda self: self.model.dates)
     @rule(who=HANDLES, by=st.sampled_from((-1, 0, 1, 1, 2, 20)))

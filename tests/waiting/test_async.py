@@ -331,6 +331,8 @@ def scenario():
         ("extend", (records(3, 20),), {}),
         ("extend", (records(3, 30),), {"version": [1, 3, 5]}),
         ("add", (record(33),), {"version": -1}),
+        ("set_alpha", (2.5,), {}),
+        ("set_alpha", (-1,), {}),
         ("set_version", (5,), {}),
         ("set_version", (4,), {}),
         ("shutdown", (), {}),
@@ -362,6 +364,7 @@ def told(result):
 async def test_both_handles_do_the_same(server, name):
     """One scenario of every call gives the same results and the same errors through both handles."""
     options = {"capacity": 50, **QUEUE, "batch_size": 40, "seed": 5, "max_staleness": 2}
+    options["remover"] = samplers.Prioritized(alpha=0.6, beta=0.0)
     sync = ReplayBuffer(server.target(), name, **options)
     here = []
     for call, args, named in scenario():

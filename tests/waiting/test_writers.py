@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from redis_replay import _core, _ops_wait
+from redis_replay._encode import encode_batch
 from redis_replay.exceptions import (
     ArgumentError,
     BufferClosedError,
@@ -18,7 +19,7 @@ from redis_replay.exceptions import (
 )
 from redis_replay.limiters import Queue, SampleToInsertRatio
 from redis_replay.samplers import Fifo, Prioritized
-from tests._contract import LARGE, Records
+from tests._contract import LARGE, SMALL, RawLane, Records
 from tests._helpers import SOON, wait_until
 from tests._waiting import Frozen, Running, blocked, deaf, record, records, tags
 
@@ -268,6 +269,25 @@ def test_a_hung_writers_turn_passes_on(full, writer):
     frozen.thaw()
     full.sample(1)
     assert first.result().tolist() == [6]
+
+
+@pytest.mark.parametrize("width", [SMALL, LARGE], ids=["small", "large"])
+def test_a_write_refused_after_its_turn_leaves_the_line(full, writer, client, width):
+    """Who stands behind it need not wait until the turn has run out; one that is asked for its schema goes on having it."""
+    raw, config = RawLane(client, full.name).register(), f"rr:{{{full.name}}}:config"
+    full.sample(1)
+    assert raw.wait(1, 1, side="w", wait=1, turn_us=10**9)[0] == "READY"
+    behind = Running(writer().extend, records(1))
+    blocked(full, 2)
+    schema = client.hget(config, "schema_hash")
+    client.hdel(config, "schema_hash")
+    rows = encode_batch(Records(width).many(0, 1), None)
+    assert raw.write(rows, keep_place=1, schema="")[0] == "NO_SCHEMA"
+    assert (full.stats()["waiters"], behind.is_over) == (2, False)
+    client.hset(config, "schema_hash", schema)
+    assert raw.write(rows, keep_place=1)[0] == "SCHEMA"
+    assert behind.result().tolist() == [5]
+    assert full.stats()["waiters"] == 0
 
 
 def test_a_large_write_has_a_longer_turn(full, client, name):
