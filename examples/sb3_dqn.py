@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("--url", default="embedded://")
     parser.add_argument("--name", default="sb3-dqn")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--timesteps", type=int, default=12_000)
+    parser.add_argument("--timesteps", type=int, default=10_000)
     args = parser.parse_args()
     torch.set_num_threads(1)
 

@@ -17,6 +17,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from redis_replay.exceptions import ArgumentError, BufferClosedError, BufferGoneError, ReplayTimeoutError
 from redis_replay.samplers import Fifo, Uniform
 from redis_replay.stable_baselines3 import RedisDictReplayBuffer, RedisReplayBuffer
+from tests._server import REAL
 
 BOX = spaces.Box(-1e6, 1e6, (3,), np.float32)
 SPACES = {
@@ -191,7 +192,7 @@ ALGORITHMS = {
 }
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(("algorithm", "real_server"), list(zip(ALGORITHMS, REAL * 2, strict=True)), indirect=["real_server"])
 def test_algorithms_train(real_server, make_buffer, name, algorithm):
     """The real ones, on two environments: every step is there, and the networks were trained on it."""
     kind, policy, env, options = ALGORITHMS[algorithm]
