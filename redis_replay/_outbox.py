@@ -48,6 +48,7 @@ class Outbox:
             raise ArgumentTypeError(name="buffer", allowed="a ReplayBuffer, or has extend or add", found=type(buffer).__name__)
         self.buffer, self._terms = buffer, terms
         self._chunks: list[Columns] = []
+        self._versions: list[int | None] = []  # of each record
         self._count = 0
         self._unknown: OutcomeUnknownError | None = None  # of the first rows
         self._pid = os.getpid()
@@ -56,10 +57,11 @@ class Outbox:
         """Records that are not known to be stored."""
         return self._count if self._pid == os.getpid() else 0
 
-    def put(self, columns: Columns, n: int) -> None:
-        """Takes `n` records, the caller's no more."""
+    def put(self, columns: Columns, n: int, version: int | None = None) -> None:
+        """Takes `n` records, the caller's no more, and the version that they were made with."""
         self._leave_to_parent()
         self._chunks.append(columns)
+        self._versions += [version] * n
         self._count += n
 
     def flush(self) -> None:
@@ -67,11 +69,17 @@ class Outbox:
         self._leave_to_parent()
         self._settle()
         while self._count:
-            columns = self._gathered()
             if hasattr(self.buffer, "extend"):
-                self._attempt(self.buffer.extend, columns, self._count)
+                n = self._alike()
+                data = self._gathered() if n == self._count else rows(self._gathered(), slice(n))
+                self._attempt(self.buffer.extend, data, n, self._versions[:n])
             else:
-                self._attempt(self.buffer.add, each(lambda leaf: leaf[0], columns), 1)
+                self._attempt(self.buffer.add, each(lambda leaf: leaf[0], self._gathered()), 1, self._versions[0])
+
+    def _alike(self) -> int:
+        """How many of the first records have a version, or have none: one write takes one for each, or none."""
+        none = self._versions[0] is None
+        return next((i for i, version in enumerate(self._versions) if (version is None) != none), self._count)
 
     def discard(self) -> Columns | None:
         """Forgets what is not known to be stored, and gives it: columns, or None."""
@@ -81,7 +89,7 @@ class Outbox:
         return left
 
     def _clear(self) -> None:
-        self._chunks, self._count, self._unknown = [], 0, None
+        self._chunks, self._versions, self._count, self._unknown = [], [], 0, None
 
     def _leave_to_parent(self) -> None:
         if self._pid != os.getpid():
@@ -93,9 +101,10 @@ class Outbox:
             self._chunks = [each(_joined, *self._chunks)]
         return self._chunks[0]
 
-    def _attempt(self, write: Callable[..., Any], data: Any, n: int) -> None:
+    def _attempt(self, write: Callable[..., Any], data: Any, n: int, version: Any) -> None:
+        terms = self._terms if self._versions[0] is None else self._terms | {"version": version}
         try:
-            write(data, **self._terms)
+            write(data, **terms)
         except OutcomeUnknownError as error:
             self._drop(getattr(error, "done", 0))
             self._unknown = error
@@ -119,4 +128,5 @@ class Outbox:
         """The first `n` are stored."""
         if n:
             self._chunks = [rows(self._gathered(), slice(n, None))] if n < self._count else []
-            self._count -= min(n, self._count)
+            del self._versions[:n]
+            self._count = len(self._versions)

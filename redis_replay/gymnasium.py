@@ -21,8 +21,14 @@ __all__ = ["GymRecorder", "VectorGymRecorder"]
 
 
 class _Recorder:
-    """What both have: records on their way, and when they go."""
+    """What both have: records on their way, and when they go.
 
+    Attributes:
+        version: of the policy that acts, a whole number; set it when that changes. Each step's record is written with the one
+            that was set when the step was made. None: that of the buffer when the record arrives (ReplayBuffer.add).
+    """
+
+    version: int | None = None
     _outbox: Outbox
 
     def _begin(
@@ -57,7 +63,6 @@ class _Recorder:
         """Forgets what is pending, and gives it as columns, or None. After an OutcomeUnknownError its first records may be
         stored.
         """
-        self._failed = False
         return self._outbox.discard()
 
     def _before(self) -> None:
@@ -67,7 +72,7 @@ class _Recorder:
 
     def _record(self, columns: Columns, n: int, *, ended: bool) -> None:
         if n:
-            self._outbox.put(columns, n)
+            self._outbox.put(columns, n, self.version)
         if self.pending >= self._batch_size or (ended and self._flush_at_end and self.pending):
             try:
                 self.flush()

@@ -44,7 +44,13 @@ def draws(url, name, workers=2, method="fork", passes=1, **options):
     return [[batch["x"].tolist() for batch in loader] for _ in range(passes)]
 
 
-@WHERE
+@pytest.mark.slow
+@pytest.mark.parametrize("real_server", ["valkey"], indirect=True)
+def test_spawned_workers_draw_as_forked_ones(real_server, numbers, name):
+    assert draws(real_server.url, name, method="spawn", seed=7) == draws(real_server.url, name, seed=7)
+
+
+@pytest.mark.parametrize(("workers", "method"), [(0, None), (2, "fork")])
 def test_streams_differ_and_can_be_repeated(real_server, numbers, name, workers, method):
     """With a seed: between workers, between iterations, and not between two runs."""
     first, again = (draws(real_server.url, name, workers, method, passes=2, seed=7) for _ in range(2))

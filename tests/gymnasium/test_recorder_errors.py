@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from redis_replay import _ops_write, _requests
+from redis_replay import _ops_write, _requests, _resolve
 from redis_replay.exceptions import (
     BufferShutDownError,
     ConnectionLostError,
@@ -61,8 +61,10 @@ def test_the_step_has_its_result_and_the_next_call_tells(env, shelf):
     assert (env.unwrapped.time, env.unwrapped.episode, env.pending) == (3, 0, 3)
     env.step(3)
     assert (recorded(shelf.records), env.pending) == (expected(3), 1)
+    env.step(4)
+    assert env.pending == 2  # writes are of batch_size again
     env.flush()
-    assert recorded(shelf.records) == expected(4)
+    assert recorded(shelf.records) == expected(5)
 
 
 @pytest.mark.parametrize("done", [0, 1, 2])
@@ -112,9 +114,10 @@ def test_an_outcome_that_cannot_be_learnt_is_told_until_it_is_discarded(env, she
             call()
     left = env.discard()
     assert (left["observation"].tolist(), env.pending, env.discard()) == ([t[0] for t in expected(3)], 0, None)
-    env.step(3)
+    env.step(3), env.step(4)
+    assert env.pending == 2  # writes are of batch_size again
     env.close()
-    assert recorded(shelf.records) == expected(4)[3:]
+    assert recorded(shelf.records) == expected(5)[3:]
 
 
 def test_an_interrupted_write_is_not_repeated(env, shelf):
@@ -202,10 +205,43 @@ def test_a_rate_limiter_holds_the_actor_back(server, make_buffer):
     assert sorted(drawn) == [0, 1, 2, 3]
 
 
+def test_each_record_has_the_version_it_was_made_with(server, make_buffer):
+    """However late it is written, and also where steps before had none; one that is too old when it arrives is dropped."""
+    buffer = make_buffer(max_staleness=2)
+    env = GymRecorder(Counting(length=100), buffer, batch_size=8)
+    env.reset()
+    env.step(0)
+    for env.version in (1, 4, 5):
+        env.step(env.version)
+    buffer.set_version(5)
+    env.close()
+    data, info = buffer.sample(64, return_info=True, min_items=1)
+    assert set(zip(data["action"].tolist(), info.version.tolist(), strict=True)) == {(0, 5), (4, 4), (5, 5)}
+    assert (buffer.write_count, buffer.stats()["stale"]) == (4, 1)
+
+
+def test_one_write_goes_on_where_another_has_failed(env, shelf):
+    """Records with versions and without are two writes: what the first stored is not written again for the second's error."""
+    steps(env, 2)
+    env.version, versions = 1, []
+    extend = shelf.extend
+    shelf.extend = lambda columns, version=None: (versions.append(version), extend(columns))[1]
+    shelf.errors = [refused(2), refused(0), refused(1)]
+    steps(env, 1)
+    for _ in range(2):
+        with contextlib.suppress(ConnectionLostError):
+            env.flush()
+    env.version = None
+    steps(env, 1)
+    env.close()
+    assert recorded(shelf.records) == expected(4)
+    assert versions == [None, [1], [1], None]
+
+
 @pytest.mark.fault
 def test_lost_replies_of_a_real_server(real_server, make_buffer, name, monkeypatch):
     """Every reply is lost for a while: in the end each record is there once, in order."""
-    for module in (_requests, _ops_write):
+    for module in (_requests, _ops_write, _resolve):
         monkeypatch.setattr(module, "CALL_SECONDS", 0.2)
     direct = make_buffer(capacity=1000)
     with contextlib.closing(Proxy(real_server.url)) as proxy:

@@ -147,6 +147,34 @@ def test_ended_environments_wait_for_their_reset():
     assert [sum(r["observation"][0] == number for r in shelf.records) for number in range(N)] == [2, 3, 4]
 
 
+def test_a_reset_of_some_leaves_the_others_alone():
+    """Whatever the vector gives in their places."""
+
+    class Blank(VectorWrapper):
+        def reset(self, *, seed=None, options=None):
+            mask = (options or {}).get("reset_mask", np.ones(N, bool))
+            observation, infos = self.env.reset(seed=seed, options=options)
+            return observation * mask[:, None], infos
+
+    shelf = Shelf()
+    env = VectorGymRecorder(Blank(SyncVectorEnv(makers(None), autoreset_mode="Disabled")), shelf)
+    play(env, AutoresetMode.DISABLED)
+    check(shelf.records, AutoresetMode.DISABLED)
+
+
+def test_a_reset_of_all_begins_all_anew():
+    """Also those that had just ended: their next step is a transition."""
+    shelf = Shelf()
+    env = VectorGymRecorder(SyncVectorEnv(makers(None)), shelf)
+    env.reset()
+    for _ in range(2):
+        env.step(np.zeros(N, int))
+    env.reset()
+    env.step(np.zeros(N, int))
+    assert [r["observation"].tolist() for r in shelf.records[-N:]] == [[number, 1, 0] for number in range(N)]
+    assert len(shelf.records) == 3 * N
+
+
 def test_a_step_before_the_first_reset_is_refused():
     shelf = Shelf()
     with pytest.raises(ResetNeeded):

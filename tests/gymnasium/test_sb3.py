@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import multiprocessing
 import pickle
 
 import gymnasium
@@ -16,6 +17,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from redis_replay.exceptions import ArgumentError, BufferClosedError, BufferGoneError, ReplayTimeoutError
 from redis_replay.samplers import Fifo, Uniform
 from redis_replay.stable_baselines3 import RedisDictReplayBuffer, RedisReplayBuffer
+from tests._server import REAL
 
 BOX = spaces.Box(-1e6, 1e6, (3,), np.float32)
 SPACES = {
@@ -190,7 +192,7 @@ ALGORITHMS = {
 }
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(("algorithm", "real_server"), list(zip(ALGORITHMS, REAL * 2, strict=True)), indirect=["real_server"])
 def test_algorithms_train(real_server, make_buffer, name, algorithm):
     """The real ones, on two environments: every step is there, and the networks were trained on it."""
     kind, policy, env, options = ALGORITHMS[algorithm]
@@ -208,6 +210,29 @@ def test_algorithms_train(real_server, make_buffer, name, algorithm):
     if algorithm == "DQN-dict":
         assert sum(bool(r["truncated"]) for r in buffer.records()) == 2 * (30 // 7)
         assert not any(r["terminated"] for r in buffer.records())
+
+
+def train(url, name, seed):
+    """A process of its own: 100 steps, of which others see all."""
+    model = DQN(
+        "MlpPolicy", gymnasium.make("CartPole-v1"), buffer_size=500, learning_starts=50, seed=seed, device="cpu",
+        replay_buffer_class=RedisReplayBuffer, replay_buffer_kwargs={"url": url, "name": name},
+    )  # fmt: skip
+    model.learn(100)
+    model.replay_buffer.close()
+
+
+@pytest.mark.slow
+def test_processes_share_a_buffer(real_server, make_buffer, name):
+    """Each model trains on what all of them wrote; no transition is lost."""
+    context, buffer = multiprocessing.get_context("spawn"), make_buffer(capacity=500)
+    jobs = [context.Process(target=train, args=(real_server.url, name, seed)) for seed in range(2)]
+    for job in jobs:
+        job.start()
+    for job in jobs:
+        job.join(50)
+    assert [job.exitcode for job in jobs] == [0, 0]
+    assert (buffer.write_count, buffer.stats()["samples_returned"] > 0, buffer.doctor().ok) == (200, True, True)
 
 
 def test_a_model_is_saved_and_loaded(real_server, make_buffer, name, tmp_path):

@@ -93,6 +93,7 @@ LAYERS = [
     {"_outbox", "_spaces"},
     {"gymnasium", "torch", "stable_baselines3"},  # what other libraries plug in, beside torchrl/
 ]
+TOP = "_async"  # the last of the package itself
 PROGRAM = {"_commands", "_crew"}  # of the command line, above the shells
 LEVEL = {module: level for level, modules in enumerate(LAYERS) for module in modules}
 
@@ -101,7 +102,8 @@ def imported(module):
     """The modules of the package that a module imports."""
     for node in ast.walk(ast.parse((PACKAGE / f"{module}.py").read_text())):
         if isinstance(node, ast.ImportFrom) and node.module == "redis_replay":
-            yield from (alias.name for alias in node.names if (PACKAGE / f"{alias.name}.py").exists())
+            for alias in node.names:  # a name of the package itself comes with all that its shells import
+                yield alias.name if (PACKAGE / f"{alias.name}.py").exists() else TOP
         elif isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("redis_replay."):
             yield node.module.removeprefix("redis_replay.").split(".")[0]
 
