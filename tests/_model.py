@@ -3,10 +3,14 @@
 import re
 from dataclasses import dataclass, field
 
-from redis_replay.limiters import Queue
 from tests._bins import SIZE, Bins
 from tests._mrg import Mrg32k3a
-from tests._pace import Rule, rule_of
+from tests._pace import Paced, Rule
+
+COUNTED = (
+    "write_count", "records_total", "consumed", "evicted", "removed", "sample_calls", "samples_returned", "lapsed", "reclaimed",
+    "late", "stale",
+)  # fmt: skip
 
 
 class RefusedError(Exception):
@@ -26,7 +30,7 @@ class Draw:
 
 
 @dataclass
-class Model:
+class Model(Paced):
     """A buffer. `lane` arguments name who calls: a draw's hold ends with the lane's next request."""
 
     capacity: int
@@ -56,24 +60,7 @@ class Model:
     leases: dict = field(default_factory=dict)  # lease -> what it lent: index -> value
     eras: dict = field(default_factory=dict)  # lease -> the rate limiter's era when it began
     draws: dict = field(default_factory=dict)  # lane -> its last Draw
-    counts: dict = field(
-        default_factory=lambda: dict.fromkeys(
-            (
-                "write_count",
-                "records_total",
-                "consumed",
-                "evicted",
-                "removed",
-                "sample_calls",
-                "samples_returned",
-                "lapsed",
-                "reclaimed",
-                "late",
-                "stale",
-            ),
-            0,
-        )
-    )
+    counts: dict = field(default_factory=lambda: dict.fromkeys(COUNTED, 0))
 
     # What can be seen
 
@@ -233,23 +220,6 @@ class Model:
             n = self._most(self.pace.can_sample, n)
         return min(n, have) if self.distinct else n
 
-    def there(self):
-        """How many records may be drawn, without replacement."""
-        if not self.pace or self.state == "draining":
-            return len(self.live)
-        return self._most(self.pace.can_sample, len(self.live))
-
-    def never(self, side, n):
-        """Whether the rate limiter will never let a batch through."""
-        return self.pace is not None and self.pace.never(side, n, consumes=self.consume is not None)
-
-    def set_rate_limiter(self, lane, limiter):
-        self.request(lane)
-        self.pace = rule_of(limiter) if limiter else None
-        self.keeps_unread = isinstance(limiter, Queue) and self.consume == 1
-        self._begin_pace()
-        self._end()
-
     def sample(self, lane, indices, lease=None):
         """Hands `indices` out, as `choose` or a server chose them. Gives the uses of each, and whether it was the last."""
         if lease:
@@ -364,39 +334,6 @@ class Model:
         self.draws.clear()
 
     # Rules
-
-    def _most(self, may, n):
-        """The largest number up to n that the rate limiter lets through."""
-        self.pace.size = len(self.live)
-        return next((k for k in range(n, 0, -1) if may(k)), 0)
-
-    def _room(self, n):
-        """For how many of n records there is, as the rate limiter has it."""
-        if not self.pace:
-            return n
-        free = self.capacity - len(self.leased) - len(self.live) if self.keeps_unread else n
-        return max(0, min(free, self._most(self.pace.can_insert, n)))
-
-    def _begin_pace(self):
-        self.era += 1
-        if self.pace:
-            self.pace.begin(len(self.live), counts_all=self.keeps_unread)
-
-    def _count_draw(self, n):
-        self._count(sample_calls=1, samples_returned=n)
-        if self.pace:
-            self.pace.sampled(n)
-
-    def _uncount_draw(self, n, back, era):
-        """Of which so many came back."""
-        self._count(sample_calls=-1, samples_returned=-n)
-        if self.pace and (self.keeps_unread or era == self.era):
-            self.pace.sampled(-back if self.keeps_unread else -n)
-
-    def _pass_over(self, n):
-        """So many go without having been drawn."""
-        if self.keeps_unread:
-            self.pace.sampled(n)
 
     def _count(self, **changes):
         for name, n in changes.items():

@@ -55,3 +55,57 @@ def rule_of(limiter):
     middle = ratio * limiter.min_size_to_sample
     low, high = buffer if isinstance(buffer, tuple) else (middle - Fraction(buffer), middle + Fraction(buffer))
     return Rule(ratio, limiter.min_size_to_sample, low, high, min(middle, high))
+
+
+class Paced:
+    """What a model of a buffer does about its rate limiter."""
+
+    def there(self):
+        """How many records may be drawn, without replacement."""
+        if not self.pace or self.state == "draining":
+            return len(self.live)
+        return self._most(self.pace.can_sample, len(self.live))
+
+    def never(self, side, n):
+        """Whether the rate limiter will never let a batch through."""
+        return self.pace is not None and self.pace.never(side, n, consumes=self.consume is not None)
+
+    def set_rate_limiter(self, lane, limiter):
+        self.request(lane)
+        self.pace = rule_of(limiter) if limiter else None
+        self.keeps_unread = isinstance(limiter, Queue) and self.consume == 1
+        self._begin_pace()
+        self._end()
+
+    def _most(self, may, n):
+        """The largest number up to n that the rate limiter lets through."""
+        self.pace.size = len(self.live)
+        return next((k for k in range(n, 0, -1) if may(k)), 0)
+
+    def _room(self, n):
+        """For how many of n records there is, as the rate limiter has it."""
+        if not self.pace:
+            return n
+        free = self.capacity - len(self.leased) - len(self.live) if self.keeps_unread else n
+        return max(0, min(free, self._most(self.pace.can_insert, n)))
+
+    def _begin_pace(self):
+        self.era += 1
+        if self.pace:
+            self.pace.begin(len(self.live), counts_all=self.keeps_unread)
+
+    def _count_draw(self, n):
+        self._count(sample_calls=1, samples_returned=n)
+        if self.pace:
+            self.pace.sampled(n)
+
+    def _uncount_draw(self, n, back, era):
+        """Of which so many came back."""
+        self._count(sample_calls=-1, samples_returned=-n)
+        if self.pace and (self.keeps_unread or era == self.era):
+            self.pace.sampled(-back if self.keeps_unread else -n)
+
+    def _pass_over(self, n):
+        """So many go without having been drawn."""
+        if self.keeps_unread:
+            self.pace.sampled(n)
