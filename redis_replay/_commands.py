@@ -156,6 +156,7 @@ def _numbers(_context: click.Context, _parameter: click.Parameter, text: str) ->
 @click.option("--capacity", type=click.IntRange(256), help="Records of a full buffer. [default: by size, 100,000 or 10,000]")
 @click.option("--waits", type=click.IntRange(20), default=300, show_default=True, help="Of `wake`.")
 @click.option("--growth", default="10000,1000000", show_default=True, callback=_numbers, help="Buffer sizes of `growth`.")
+@click.option("--writers", default="1,16,64,256", show_default=True, callback=_numbers, help="How many write in `crowd`.")
 @click.option("--report", is_flag=True, help="Measure nothing: print a Markdown table of the figures in FILES.")
 @click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 def bench(report: bool, files: tuple[Path, ...], **options: Any) -> None:

@@ -5,6 +5,12 @@ from dataclasses import dataclass, field
 
 from tests._bins import SIZE, Bins
 from tests._mrg import Mrg32k3a
+from tests._pace import Paced, Rule
+
+COUNTED = (
+    "write_count", "records_total", "consumed", "evicted", "removed", "sample_calls", "samples_returned", "lapsed", "reclaimed",
+    "late", "stale",
+)  # fmt: skip
 
 
 class RefusedError(Exception):
@@ -20,10 +26,11 @@ class Draw:
     n: int
     held: bool
     lease: str | None = None
+    era: int = 0  # of the rate limiter
 
 
 @dataclass
-class Model:
+class Model(Paced):
     """A buffer. `lane` arguments name who calls: a draw's hold ends with the lane's next request."""
 
     capacity: int
@@ -41,6 +48,9 @@ class Model:
     priorities: dict = field(default_factory=dict)  # index -> priority
     set: float | None = None  # the largest priority ever set
     limit: int | None = None  # max_staleness
+    pace: Rule | None = None  # the rate limiter
+    keeps_unread: bool = False  # of a queue or a stack: what goes undrawn counts no more
+    era: int = 0
     version: int = 0
     versions: dict = field(default_factory=dict)  # index -> version, of whatever was written
     unseen: dict = field(default_factory=dict)  # index -> its writer, of those that were never handed out
@@ -48,25 +58,9 @@ class Model:
     uses: dict = field(default_factory=dict)  # index -> times handed out, live or parting
     parting: dict = field(default_factory=dict)
     leases: dict = field(default_factory=dict)  # lease -> what it lent: index -> value
+    eras: dict = field(default_factory=dict)  # lease -> the rate limiter's era when it began
     draws: dict = field(default_factory=dict)  # lane -> its last Draw
-    counts: dict = field(
-        default_factory=lambda: dict.fromkeys(
-            (
-                "write_count",
-                "records_total",
-                "consumed",
-                "evicted",
-                "removed",
-                "sample_calls",
-                "samples_returned",
-                "lapsed",
-                "reclaimed",
-                "late",
-                "stale",
-            ),
-            0,
-        )
-    )
+    counts: dict = field(default_factory=lambda: dict.fromkeys(COUNTED, 0))
 
     # What can be seen
 
@@ -149,6 +143,8 @@ class Model:
             self._refuse("SHUT")
         if len(self.leased) >= self.capacity:
             self._refuse("FULL", self.capacity)
+        if (room := self._room(len(values))) < len(values):
+            self._refuse("NOT_READY", room, len(values))
         indices = list(range(self.last + 1, self.last + len(values) + 1))
         if self.weighs:
             self._set_largest(priority or [])
@@ -165,6 +161,8 @@ class Model:
             self._enter(index, value)
         self.last += len(values)
         self._count(write_count=len(values), records_total=len(values))
+        if self.pace:
+            self.pace.inserted(len(values))
         self._drop_stale(self.version)
         self._evict(sorted(self.present)[: self._excess()])
         return indices
@@ -212,12 +210,14 @@ class Model:
         """How many records a draw gives, or the reason why it gives none."""
         if self.state == "shut":
             self._refuse("SHUT")
-        have = len(self.live)
+        have = self.there()
         if self.state == "draining" and not self.leases:
             need = max(1, min(need, have))
         if have < need:
             self._refuse("NOT_READY", have, need)
         self._put_in_order()
+        if self.pace and self.state != "draining":
+            n = self._most(self.pace.can_sample, n)
         return min(n, have) if self.distinct else n
 
     def sample(self, lane, indices, lease=None):
@@ -230,12 +230,13 @@ class Model:
             self.uses[index] = self.uses.get(index, 0) + 1 if self.consume else 0
             told.append(self.uses[index])
             drawn.append((index, self.consume is not None and self.uses[index] == self.consume))
-        draw = self.draws[lane] = Draw(drawn, len(indices), held=self.consume is not None or self.fetches)
+        held = self.consume is not None or self.fetches
+        draw = self.draws[lane] = Draw(drawn, len(indices), held=held, era=self.era)
         for index, consumed in draw.records:
             if consumed:
                 self.parting[index] = self._leave(index)
                 self._count(consumed=1)
-        self._count(sample_calls=1, samples_returned=len(indices))
+        self._count_draw(len(indices))
         last = self.state == "draining" and not self.live and not self.leases
         self._end()
         return told, last
@@ -245,7 +246,8 @@ class Model:
         self._see(indices)
         self.draws[lane] = Draw([(index, False) for index in indices], len(indices), held=True, lease=lease)
         self.leases[lease] = {index: self._leave(index) for index in indices}
-        self._count(sample_calls=1, samples_returned=len(indices))
+        self.eras[lease] = self.era
+        self._count_draw(len(indices))
         uses = [self.uses.get(index, 0) + 1 for index in indices]
         last = self.state == "draining" and not self.live and not others and set(uses) == {self.consume}
         return uses, last
@@ -283,6 +285,7 @@ class Model:
         self.request(lane)
         found = [index for index in dict.fromkeys(indices) if index in self.present]
         self._count(removed=len(found))
+        self._pass_over(len(found))
         self._part(found)
         self._end()
         return len(found)
@@ -300,6 +303,7 @@ class Model:
         if reset:
             self.counts |= dict.fromkeys(("write_count", "consumed", "evicted", "removed", "stale"), 0)
             self.shares.clear()
+        self._begin_pace()
         self._end()
 
     def shutdown(self, lane, drain):
@@ -312,7 +316,9 @@ class Model:
 
     def reopen(self, lane):
         self.request(lane)
-        self.state = "open"
+        if self.state == "draining" or (self.state == "shut" and self.drained):
+            self._begin_pace()
+        self.state, self.drained = "open", False
 
     def let_holds_lapse(self):
         """60 s go by: what was drawn and not confirmed stays drawn."""
@@ -348,6 +354,7 @@ class Model:
     def _drop_stale(self, version):
         old = [index for index in self.present if self._is_stale(index, version)]
         self._count(stale=len(old))
+        self._pass_over(len(old))
         self._lose(old, "stale")
         self._part(old)
         return len(old)
@@ -413,6 +420,7 @@ class Model:
                 self._enter(index, value)
             else:
                 self._count(**{"stale" if index > self.passed else "evicted": 1})
+                self._pass_over(1)
                 self._drop(index, value)
 
     def _set_largest(self, given):
@@ -429,7 +437,7 @@ class Model:
         lent = self.leases.pop(lease, None)
         if lent is None:
             return False
-        self._count(sample_calls=-1, samples_returned=-len(lent))
+        self._uncount_draw(len(lent), len(lent), self.eras[lease])
         self._return(lent)
         return True
 
@@ -440,10 +448,10 @@ class Model:
             draw.held = False
             self._give_back(draw.lease)
             return
-        self._count(sample_calls=-1, samples_returned=-draw.n)
+        back = [index for index, consumed in draw.records if consumed and index in self.parting]
+        self._uncount_draw(draw.n, len(back), draw.era)
         if self.consume is None:
             return
-        back = [index for index, consumed in draw.records if consumed and index in self.parting]
         for index, _ in draw.records:
             if index in self.uses:
                 self.uses[index] -= 1
@@ -455,6 +463,7 @@ class Model:
                 self._enter(index, value)
             else:
                 self._count(**{"stale" if index > self.passed else "evicted": 1})
+                self._pass_over(1)
         self._let_go(draw)
         draw.held = False
         random = self.remover.startswith(("Uniform", "Prioritized"))  # and nobody sends a seed: those that came back go
@@ -471,6 +480,7 @@ class Model:
         if self.remover == "Fifo()":
             self.passed = max([self.passed, *indices])
         self._count(evicted=len(indices))
+        self._pass_over(len(indices))
         self._lose(indices, "evicted")
         self._part(indices)
 

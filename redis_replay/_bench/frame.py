@@ -78,7 +78,7 @@ def work(make: Callable[..., Step], args: tuple[Any, ...], number: int, pace: Pa
 
 @dataclass(frozen=True)
 class Measured:
-    """The best round, by the sum of the workers' rates: one Round for each worker; and the sums of all rounds."""
+    """The best round, by the sum of the rates: one Round for each worker; and the sums of all rounds."""
 
     best: list[Round]
     sums: list[int]
@@ -89,8 +89,10 @@ class Measured:
         return sum(one.rate for one in self.best)
 
 
-def measure(workers: Sequence[tuple[Callable[..., Step], tuple[Any, ...]]], seconds: float, rounds: int) -> Measured:
-    """Run one process for each (make, args) at once.
+def measure(
+    workers: Sequence[tuple[Callable[..., Step], tuple[Any, ...]]], seconds: float, rounds: int, judges: int | None = None
+) -> Measured:  # fmt: skip
+    """Run one process for each (make, args) at once. `judges`: only the rates of the first so many say which round is best.
 
     Raises:
         WorkerError: a worker failed.
@@ -101,7 +103,7 @@ def measure(workers: Sequence[tuple[Callable[..., Step], tuple[Any, ...]]], seco
             crew.start(f"{make.__name__} {number}", work, make, args, number, pace)
         got = _collect(crew, pace, len(workers))
         pace.done.set()
-    sums = [sum(got[number, each].rate for number in range(len(workers))) for each in range(rounds)]
+    sums = [sum(got[number, each].rate for number in range(len(workers))[:judges]) for each in range(rounds)]
     best = int(np.argmax(sums))
     return Measured([got[number, best] for number in range(len(workers))], [round(total) for total in sums])
 

@@ -1,6 +1,8 @@
 """The buffer under test, and what one step of a writer and of a reader is."""
 
+import asyncio
 import secrets
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +12,7 @@ from typing import Any
 import numpy as np
 import redis
 
-from redis_replay import ReplayBuffer
+from redis_replay import AsyncReplayBuffer, ReplayBuffer
 from redis_replay._bench.frame import Step
 from redis_replay.embedded import EmbeddedServer
 from redis_replay.exceptions import ReplayTimeoutError
@@ -18,6 +20,8 @@ from redis_replay.limiters import RateLimiter
 from redis_replay.samplers import Fifo, Sampler
 
 BATCH = 256
+CHUNK = 32  # records of a batch, where many write
+_LOOK_S = 0.02
 _POOL = 8  # different batches, in turn
 _PATIENCE_S = 60.0
 _HELD_S = 0.5  # that one side waits for the other: at the end of a round it has stopped
@@ -147,6 +151,42 @@ def prioritizer(target: Target) -> Step:
         buffer.update_priority(info.index, rng.random(BATCH))
         return BATCH
 
+    return step
+
+
+def crowd(target: Target, writers: int, rate: float) -> Step:
+    """So many writers of small batches, each with a handle and a connection of its own, write all the time in one event loop;
+    `rate`: records per second of all of them, 0: as many as they can. A step is a look at how many they wrote.
+    """
+    chunk = {name: values[:CHUNK] for name, values in target.batches()[0].items()}
+    begun, written, every = set[int](), 0, writers * CHUNK / rate if rate else 0.0
+
+    async def write(number: int) -> None:
+        nonlocal written
+        buffer = AsyncReplayBuffer(target.url, target.name)
+        due = time.perf_counter() + every * number / writers
+        while True:
+            await buffer.extend(chunk)
+            begun.add(number)
+            written += CHUNK
+            due = max(due + every, time.perf_counter() - every)  # who is late catches up with one batch at most
+            await asyncio.sleep(max(0.0, due - time.perf_counter()))
+
+    async def write_all() -> None:
+        await asyncio.gather(*map(write, range(writers)))
+
+    thread = threading.Thread(target=asyncio.run, args=(write_all(),), daemon=True)
+
+    def step() -> int:
+        before = written
+        time.sleep(_LOOK_S)
+        if not thread.is_alive():
+            raise RuntimeError("the writers have ended")
+        return written - before
+
+    thread.start()
+    while len(begun) < writers:
+        step()
     return step
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from redis_replay._bench import target as on
-from redis_replay._bench.frame import SPAWN, Measured, WorkerError, measure, quantiles
+from redis_replay._bench.frame import SPAWN, Measured, Round, WorkerError, measure, quantiles
 from redis_replay._bench.target import BATCH, Target, full_size, reader, writer
 from redis_replay._crew import Crew
 from redis_replay.limiters import SampleToInsertRatio
@@ -35,6 +35,7 @@ class Options:
     capacity: int | None = None
     waits: int = 300
     growth: list[int] = field(default_factory=lambda: [10_000, 1_000_000])
+    writers: list[int] = field(default_factory=lambda: [1, 16, 64, 256])
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,33 @@ def ratio(options: Options, size: int) -> Figures:
     return Figures(measured.rate, *read.quantiles, extra)
 
 
+def crowd(options: Options, size: int) -> Figures:
+    """A learner draws by priority and updates what it drew, alone, and beside ever more writers: as fast as they can, then at
+    half the best rate of them all. p50 and p99 are the learner's pairs, beside most of the latter.
+    """
+    extra: dict[str, Any] = {}
+    learner, best = Round(0, 1.0, []), 0.0
+    with on.uniform(options.url, size, options.reward, _capacity(options, size), Prioritized(alpha=0.6, beta=0.4)) as target:
+        on.fill(target, _capacity(options, size))
+        for name, paces in (("crowd", [0, *options.writers]), ("paced", options.writers)):
+            for n in paces:
+                learner, wrote = _beside(options, target, n, best / 2 if name == "paced" else 0.0)
+                best = max(best, wrote) if name == "crowd" else best
+                extra[f"{name}_{n}_p50_p99_ms"] = learner.quantiles
+                extra[f"{name}_{n}_learner_items_per_s"] = round(learner.rate)
+                extra[f"{name}_{n}_insert_items_per_s"] = round(wrote)
+    return Figures(learner.rate, *learner.quantiles, extra)
+
+
+def _beside(options: Options, target: Target, writers: int, rate: float) -> tuple[Round, float]:
+    """The learner's best round beside so many writers in two processes, and the records that these wrote per second."""
+    shares = [share for share in (writers - writers // 2, writers // 2) if share]
+    crowds = [(on.crowd, (target, share, rate * share / writers)) for share in shares]
+    measured = measure([(on.prioritizer, (target,)), *crowds], options.seconds, options.rounds, judges=1)
+    learner, *others = measured.best
+    return learner, sum(other.rate for other in others)
+
+
 def memory(options: Options, size: int) -> Figures:
     """The server's bytes with a full buffer less those before, per record."""
     records = -(-_capacity(options, size) // BATCH) * BATCH
@@ -185,6 +213,6 @@ def growth(options: Options, _size: int) -> Figures:
 
 Workload = Callable[[Options, int], Figures]
 WORKLOADS: dict[str, Workload] = {
-    one.__name__: one for one in (insert, sample, both, ratio, prioritized, workers, memory, wake, growth)
+    one.__name__: one for one in (insert, sample, both, ratio, prioritized, crowd, workers, memory, wake, growth)
 }
-ONE_SIZE = ("ratio", "prioritized", "wake", "growth")  # the first of --sizes only, or a size of its own
+ONE_SIZE = ("ratio", "prioritized", "crowd", "wake", "growth")  # the first of --sizes only, or a size of its own

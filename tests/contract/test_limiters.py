@@ -3,7 +3,6 @@
 import math
 import pickle
 import random
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -22,43 +21,10 @@ from redis_replay.exceptions import (
 from redis_replay.limiters import MinSize, Queue, RateLimiter, SampleToInsertRatio, Stack, parse
 from redis_replay.samplers import Fifo, Lifo
 from tests._contract import LARGE, Records, numbers
+from tests._pace import rule_of
 
 RATIO = SampleToInsertRatio(samples_per_insert=2.0, min_size_to_sample=4, error_buffer=6.0)  # difference 2 to 14
 QUEUE = {"sampler": Fifo(), "consume_after_n_samples": 1}
-
-
-@dataclass
-class Rule:
-    """Reverb's RateLimiter, as reverb/cc/rate_limiter.cc has it; 14,400 answers of dm-reverb 0.14.0 were the same."""
-
-    samples_per_insert: Fraction
-    min_size: int
-    low: float
-    high: float
-    size: int = 0
-    inserts: int = 0
-    samples: int = 0
-
-    @property
-    def difference(self):
-        return self.inserts * self.samples_per_insert - self.samples
-
-    def can_sample(self, n):
-        return self.size >= self.min_size and self.difference - n >= self.low
-
-    def can_insert(self, n):
-        return self.size + n <= self.min_size or self.difference + n * self.samples_per_insert <= self.high
-
-
-def rule_of(limiter):
-    if isinstance(limiter, MinSize):
-        return Rule(Fraction(1), limiter.min_size_to_sample, -math.inf, math.inf)
-    if isinstance(limiter, Queue):
-        return Rule(Fraction(1), 1, 0, limiter.size)
-    ratio, buffer = Fraction(str(limiter.samples_per_insert)), limiter.error_buffer
-    middle = ratio * limiter.min_size_to_sample
-    low, high = buffer if isinstance(buffer, tuple) else (middle - Fraction(buffer), middle + Fraction(buffer))
-    return Rule(ratio, limiter.min_size_to_sample, low, high)
 
 
 LIMITERS = [
@@ -87,10 +53,11 @@ def test_the_arithmetic_is_reverbs(server, make_buffer, small, seed, limiter, co
         if rng.random() < 0.55 and rule.can_insert(n):
             live += buffer.extend(small.many(step, step + n), timeout=0).tolist()
             live = live[-20:]
-            rule.inserts, rule.size = rule.inserts + n, len(live)
+            rule.inserted(n)
+            rule.size = len(live)
         elif rule.can_sample(n) and rule.size >= n:
             _, info = buffer.sample(n, return_info=True)
-            rule.samples += n
+            rule.sampled(n)
             live = live if consume is None else live[n:]
             assert consume is None or info.index[-1] < (live or [math.inf])[0]
             rule.size = len(live)

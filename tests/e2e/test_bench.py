@@ -22,8 +22,10 @@ QUICK = [
     "20",
     "--growth",
     "300,600",
+    "--writers",
+    "1,5",
 ]
-RATES = ["insert", "sample", "both", "prioritized", "workers"]
+RATES = ["insert", "sample", "both", "prioritized", "crowd", "workers"]
 EXTRA = {
     "insert": {"rounds_items_per_s"},
     "sample": {"rounds_items_per_s"},
@@ -34,6 +36,10 @@ EXTRA = {
     "growth": {"insert_300_p50_p99_ms", "sample_300_p50_p99_ms", "insert_600_p50_p99_ms", "sample_600_p50_p99_ms",
                "insert_ratio", "sample_ratio"},
     "prioritized": {"rounds_items_per_s", "stored_items", "bytes_per_item"},
+    "crowd": {
+        f"{name}_{what}" for name in ("crowd_0", "crowd_1", "crowd_5", "paced_1", "paced_5")
+        for what in ("p50_p99_ms", "learner_items_per_s", "insert_items_per_s")
+    },
 }  # fmt: skip
 
 

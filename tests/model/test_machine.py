@@ -15,7 +15,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
 from redis_replay import LeasesEnded, ReplayBuffer, Updated
-from redis_replay.exceptions import ArgumentError, BufferFullError, BufferShutDownError, NotReadyError, RecordNotFoundError
+from redis_replay.exceptions import (
+    ArgumentError,
+    BufferFullError,
+    BufferShutDownError,
+    NotReadyError,
+    RecordNotFoundError,
+    ReplayTimeoutError,
+)
+from redis_replay.limiters import MinSize, Queue, SampleToInsertRatio
 from redis_replay.samplers import Fifo, Freshest, Lifo, MaxHeap, MinHeap, Prioritized, Uniform
 from tests._bins import SIZE, Bins, finish
 from tests._contract import RawLane
@@ -35,13 +43,20 @@ SEEDS = st.tuples(*[st.integers(1, 4294944442)] * 6)
 LAGS = st.sampled_from((0, 0, 0, 1, 2, 4, -1))  # -1: of a version that the buffer does not have yet
 PRIORITIES = st.sampled_from((0.0, 1e-6, 0.3, 0.7, 1.0, 1.5, 40.0, 1e9))
 BY_PRIORITY = Prioritized(alpha=0.6, beta=0.4), Prioritized(alpha=1.0, beta=0.4, eps=0.0, replacement=False, normalize="buffer")
+LIMITERS = st.sampled_from((
+    None, None, None, MinSize(2), Queue(2), Queue(3), Queue(5), SampleToInsertRatio(1.5, 1, 6),
+    SampleToInsertRatio(0.5, 2, (-3.5, 8.0)), SampleToInsertRatio(4, 1, (-30.0, 40.0)), SampleToInsertRatio(1, 1, 12),
+))  # fmt: skip
 OUT = st.sampled_from((*["remove"] * 6, "empty", "empty and reset"))
 
 WHY = {
     BufferShutDownError: lambda error: ("SHUT",),
     BufferFullError: lambda error: ("FULL", error.capacity),
     NotReadyError: lambda error: ("NOT_READY", error.have, error.need),
-    ArgumentError: lambda error: ("LOWER", int(re.search(r"\d+", error.allowed)[0])),
+    ReplayTimeoutError: lambda error: ("NOT_READY", error.have, error.need),
+    ArgumentError: lambda error: (
+        ("NEVER", error.found) if "lets through" in error.allowed else ("LOWER", int(re.search(r"\d+", error.allowed)[0]))
+    ),
 }
 
 
@@ -62,12 +77,15 @@ class Machine(RuleBasedStateMachine):
         remover=st.sampled_from(REMOVERS),
         consume=st.sampled_from([None, 1, 1, 2, 2, 3]),
         limit=st.sampled_from([None, None, 0, 1, 3]),
+        limiter=LIMITERS,
         sizes=st.lists(SIZES, min_size=1, max_size=10),
     )
-    def create(self, capacity, sampler, remover, consume, limit, sizes):
+    def create(self, capacity, sampler, remover, consume, limit, limiter, sizes):
         name = f"m{next(NAMES)}"
         if sampler.bins and remover.bins:  # there is one set of weights
             remover = sampler
+        if isinstance(limiter, Queue):  # which is for such buffers; `pace` brings it to others, too
+            consume, capacity = 1, max(capacity, limiter.size)
         options = {
             "capacity": capacity, "sampler": sampler, "remover": remover, "consume_after_n_samples": consume,
             "max_staleness": limit,
@@ -86,6 +104,7 @@ class Machine(RuleBasedStateMachine):
         self.value = 0  # of the next record
         self.own = {}  # handle -> the lease of its last draw
         self.write("a", sizes, None, None, (1, 2, 3, 4, 5, 6))
+        self.pace("b", limiter)
 
     def teardown(self):
         if hasattr(self, "handles"):
@@ -93,14 +112,17 @@ class Machine(RuleBasedStateMachine):
             self.handles["b"].close()
             self.client.close()
 
-    def both(self, expected, real):
-        """Runs both; both give something, or both refuse for the same reason."""
+    def both(self, expected, real, side="r"):
+        """Runs both; both give something, or both refuse for the same reason. A handle says more of what never comes."""
         try:
             ours = expected()
         except RefusedError as refusal:
+            why = refusal.args
+            if why[0] == "NOT_READY" and self.model.never(side, why[2]):
+                why = "NEVER", why[2]
             with pytest.raises(tuple(WHY)) as caught:
                 real()
-            assert WHY[type(caught.value)](caught.value) == refusal.args
+            assert WHY[type(caught.value)](caught.value) == why
             return None, None
         return ours, real()
 
@@ -123,10 +145,10 @@ class Machine(RuleBasedStateMachine):
         given = priority[: len(sizes)] if priority and self.model.weighs else None
         dated = [max(0, self.model.version - lag) for lag in behind[: len(sizes)]] if behind and self.model.dates else None
         one = {"priority": given and given[0], "version": dated and dated[0]}
-        write = partial(handle.extend, batch, priority=given, version=dated)
+        write = partial(handle.extend, batch, priority=given, version=dated, timeout=0)
         if len(batch) == 1:
-            write = lambda: np.array([handle.add(batch[0], **one)])  # noqa: E731
-        ours, theirs = self.both(lambda: self.model.extend(who, values, given, seeds, dated), write)
+            write = lambda: np.array([handle.add(batch[0], **one, timeout=0)])  # noqa: E731
+        ours, theirs = self.both(lambda: self.model.extend(who, values, given, seeds, dated), write, "w")
         theirs = theirs if theirs is None else theirs.tolist()
         assert ours == theirs
 
@@ -207,6 +229,14 @@ class Machine(RuleBasedStateMachine):
         self.model.set_alpha(who, alpha)
         self.handles[who].set_alpha(alpha)
 
+    @precondition(lambda self: self.value % 4 == 1)
+    @rule(who=HANDLES, limiter=LIMITERS)
+    def pace(self, who, limiter):
+        """Another rate limiter, or none."""
+        if limiter is None or max(limiter.law.min_size, getattr(limiter, "size", 1)) <= self.model.capacity:
+            self.model.set_rate_limiter(who, limiter)
+            self.handles[who].set_rate_limiter(limiter)
+
     @precondition(lambda self: self.model.dates)
     @rule(who=HANDLES, by=st.sampled_from((-1, 0, 1, 1, 2, 20)))
     def set_version(self, who, by):
@@ -250,7 +280,7 @@ class Machine(RuleBasedStateMachine):
         index = data.draw(st.integers(0, self.model.last + 2))
         if index == 0:
             self.model.request(who)
-            enough = len(self.model.live) >= n
+            enough = self.model.there() >= n
             possible = self.model.state == "open" and enough
             possible = possible or (self.model.state == "draining" and (enough or not self.model.leases))
             assert self.handles[who].can_sample(n) is possible
@@ -308,6 +338,8 @@ class Machine(RuleBasedStateMachine):
             ours, theirs = self.model.counters(), self.handles["b"].stats()
             assert {name: theirs[name] for name in ours} == ours
             assert (theirs["lag"], theirs["by_writer"]) == (self.model.lags(), self.model.shares)
+            if self.model.pace and self.model.pace.high < float("inf"):  # else only the size counts
+                assert theirs["limiter_difference"] == self.model.pace.difference
 
     @invariant()
     def uses_are_equal(self):
