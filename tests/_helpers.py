@@ -1,6 +1,8 @@
 """Small things that tests share."""
 
 import asyncio
+import contextlib
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -42,3 +44,25 @@ def is_alive(pid: int) -> bool:
             return stat.read().rpartition(")")[2].split()[0] not in ("Z", "X")
     except OSError:
         return False
+
+
+@contextlib.contextmanager
+def thread_of(function):
+    """A thread that runs `function`; gives the list that will hold its result, or its error."""
+    results = []
+
+    def run():
+        try:
+            results.append(function())
+        except Exception as error:
+            results.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    yield results
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+def waiters(buffer, n=1):
+    wait_until(lambda: buffer.stats()["waiters"] == n, description=f"{n} waiting calls")

@@ -1,5 +1,7 @@
 """Data for the tests of redis_replay.torchrl, importable by the processes that they start."""
 
+import multiprocessing
+
 import torch
 from tensordict import TensorDict
 
@@ -24,3 +26,15 @@ def cartpole():
     from torchrl.envs import GymEnv
 
     return GymEnv("CartPole-v1", categorical_action_encoding=True)
+
+
+def forked(function, handle):
+    """What `function(handle)` gives in a forked child."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    child = context.Process(target=lambda: theirs.send(function(handle)))
+    child.start()
+    assert ours.poll(20), "the child has given nothing"
+    child.join(20)
+    assert child.exitcode == 0
+    return ours.recv()

@@ -227,8 +227,7 @@ class RedisReplayBuffer(Life):
 
     def __getitem__(self, index: Any) -> Any:
         """The record stored under an index, or the batch under many, through the transform. Draws nothing."""
-        found = self.buffer.get(index)
-        return self._path.shown(found)
+        return self._path.shown(self.buffer.get(index), len(index) if np.ndim(index) else None)
 
     def __len__(self) -> int:
         """Records that may be drawn now: `size`, and `sampleable_size`."""

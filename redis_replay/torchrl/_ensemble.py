@@ -21,6 +21,7 @@ from redis_replay.samplers import not_negative
 from redis_replay.torchrl import _path as path
 from redis_replay.torchrl._buffer import NONE, RedisReplayBuffer
 from redis_replay.torchrl._members import Members
+from redis_replay.torchrl._process import PerProcess
 
 _SUMMED = ("size", "storage_size", "sampleable_size", "write_count", "sample_calls", "samples_returned", "capacity", "waiters",
            "evicted", "consumed", "removed")  # fmt: skip
@@ -68,7 +69,7 @@ class ReplayBufferEnsemble:
 
     def _begin(self, rbs: Sequence[RedisReplayBuffer]) -> None:
         self._members = Members(rbs, skip=self._skip)
-        self._kept: list[tuple[int, Any]] = []  # drawn, and not given out yet
+        self._kept = PerProcess[list[tuple[int, Any]]](list)  # drawn, and not given out yet
 
     def _share(self, batch_size: int | None) -> int:
         """Records of one batch."""
@@ -103,7 +104,11 @@ class ReplayBufferEnsemble:
                 if stop is not None and stop.is_set():
                     raise self._too_few(ReplayCancelledError, share)
                 raise self._too_few(ReplayTimeoutError, share, timeout_s=timeout, what="records")
-        return self._stacked(drawn, return_info=return_info)
+        try:
+            return self._stacked(drawn, return_info=return_info)
+        except BaseException:
+            self._kept.get().extend(drawn)
+            raise
 
     def _too_few(self, kind: Any, share: int, **more: Any) -> Exception:
         names = ", ".join(member.buffer.name for member in self.members)
@@ -115,39 +120,45 @@ class ReplayBufferEnsemble:
         members is kept for the next one.
         """
         drawn, short = self._take_kept(share), set[int]()
-        while chosen := self._choose(drawn, short):
-            errors = []
-            for position, got in self._members.each(lambda member: _draw_one(member, share), chosen):
-                if isinstance(got, (NotReadyError, ReplayTimeoutError)):
-                    short.add(position)
-                elif isinstance(got, BaseException):
-                    errors.append(got)
-                else:
-                    drawn.append((position, got))
-            if errors:
-                self._kept += drawn
-                raise errors[0]
+        try:
+            while chosen := self._choose(drawn, short):
+                self._draw_from(chosen, share, drawn, short)
+        except BaseException:
+            self._kept.get().extend(drawn)
+            raise
         if chosen is None:
-            self._kept += drawn
+            self._kept.get().extend(drawn)
             return None
         return drawn
 
+    def _draw_from(self, chosen: list[int], share: int, drawn: list[tuple[int, Any]], short: set[int]) -> None:
+        """Adds what these members give to `drawn`, and those that have too few to `short`."""
+        errors = []
+        for position, got in self._members.each(lambda member: _draw_one(member, share), chosen):
+            if isinstance(got, NotReadyError):
+                short.add(position)
+            elif isinstance(got, BaseException):
+                errors.append(got)
+            else:
+                drawn.append((position, got))
+        if errors:
+            raise errors[0]
+
     def _take_kept(self, share: int) -> list[tuple[int, Any]]:
-        fitting = [len(info.index) == share for _, (_, info) in self._kept]
-        taken = [one for one, fits in zip(self._kept, fitting, strict=True) if fits]
-        self._kept = [one for one, fits in zip(self._kept, fitting, strict=True) if not fits] + taken[self._n :]
-        return taken[: self._n]
+        kept = self._kept.get()
+        taken = [one for one in kept if len(one[1][1].index) == share][: self._n]
+        kept[:] = [one for one in kept if all(one is not other for other in taken)]
+        return taken
 
     def _choose(self, drawn: list[tuple[int, Any]], short: set[int]) -> list[int] | None:
         """Who is to be drawn from next: nobody, it is complete; None: it cannot be."""
-        up = self._members.up
         if self._all:
-            missing = [i for i in up if i not in {position for position, _ in drawn}]
+            missing = [i for i in self._able if i not in {position for position, _ in drawn}]
             return None if short & set(missing) else missing
-        n, able = self._n - len(drawn), [i for i in up if i not in short]
-        if n == 0:
-            return []
-        if self._p == "in_turn" and able:
+        n, able = self._n - len(drawn), [i for i in self._able if i not in short]
+        if n == 0 or not able:
+            return [] if n == 0 else None
+        if self._p == "in_turn":
             self._turn += n
             return [able[(self._turn - n + i) % len(able)] for i in range(n)]
         weights = self._weights_of(able)
@@ -155,9 +166,9 @@ class ReplayBufferEnsemble:
 
     def _weights_of(self, positions: list[int]) -> list[float]:
         if self._p == "sampleable":
-            sizes = dict(self._members.each(len, positions))
-            return [float(sizes.get(i, 0)) for i in positions]
-        return [self._p[i] for i in positions] if self._p != "in_turn" else []
+            sizes = self._members.every(len, positions)
+            return [sizes.get(i, 0) for i in positions]
+        return [self._p[i] for i in positions]
 
     @property
     def _able(self) -> list[int]:
@@ -177,7 +188,7 @@ class ReplayBufferEnsemble:
     def can_sample(self, batch_size: int | None = None) -> bool:
         """Whether `sample(batch_size)` would give a batch now."""
         share = self._share(batch_size)
-        ready = [member.buffer.can_sample(_floor(member, share)) for member in map(self.members.__getitem__, self._able)]
+        ready = self._members.every(lambda member: member.buffer.can_sample(_floor(member, share)), self._able).values()
         return all(ready) if self._all else any(ready)
 
     def wait_until_sampleable(
@@ -212,7 +223,7 @@ class ReplayBufferEnsemble:
 
     def stats(self) -> dict[str, int | float | bool | str]:
         """The sums of the members' counters, `num_buffers` and `utilization`."""
-        every = self._members.every(lambda member: member.stats())
+        every = self._members.every(lambda member: member.stats()).values()
         sums: dict[str, Any] = {name: sum(one[name] for one in every) for name in _SUMMED}
         return sums | {
             "utilization": sums["storage_size"] / sums["capacity"], "num_buffers": len(self.members), "initialized": True,
@@ -220,7 +231,7 @@ class ReplayBufferEnsemble:
 
     def __len__(self) -> int:
         """Records that may be drawn now, of all members: `size`, and `sampleable_size`."""
-        return sum(self._members.every(len))
+        return sum(self._members.every(len).values())
 
     def __bool__(self) -> bool:
         """True: an empty buffer is a buffer."""
@@ -229,7 +240,7 @@ class ReplayBufferEnsemble:
     @property
     def write_count(self) -> int:
         """The sum of the members'."""
-        return sum(self._members.every(lambda member: member.write_count))
+        return sum(self._members.every(lambda member: member.write_count).values())
 
     # Life
 

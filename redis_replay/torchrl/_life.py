@@ -43,6 +43,7 @@ class Life(ABC):
     service_backend = "ray"  # what RayCollector asks for: clients that work in other processes
     dim_extend = 0
     initialized = True
+    _may_draw_ahead = True
 
     buffer: ReplayBuffer
 
@@ -59,6 +60,8 @@ class Life(ABC):
 
     def _plan(self, prefetch: object, batch_size: object, consume: object) -> None:
         self._depth = 0 if prefetch is None else opt.whole_number("prefetch", prefetch, 0, 64)
+        if self._depth and not self._may_draw_ahead:
+            raise ArgumentError(name="prefetch", allowed=f"left out for a {type(self).__name__}", found=prefetch)
         if self._depth and batch_size is None:
             raise ArgumentError(name="prefetch", allowed="given together with batch_size", found=prefetch)
         if self._depth and consume not in (opt.UNSET, None):
@@ -78,9 +81,7 @@ class Life(ABC):
 
     def client(self) -> Self:
         """Another handle on the buffer, with sockets of its own: its `shutdown` closes it alone."""
-        made = copy.copy(self)
-        made._take(copy.copy(self.buffer), owner=False)
-        return made
+        return copy.copy(self)
 
     def clients(self, n: int) -> list[Self]:
         """So many of them, one for each worker."""
@@ -98,7 +99,8 @@ class Life(ABC):
 
     def __getstate__(self) -> dict[str, Any]:
         """Address and options: no data, no socket, no thread."""
-        return {name: self.__dict__[name] for name in ("priority_key", "_path", "_depth", "buffer")}
+        kept = {name: self.__dict__[name] for name in ("priority_key", "_path", "_depth")}
+        return kept | {"buffer": copy.copy(self.buffer)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         buffer = state.pop("buffer")

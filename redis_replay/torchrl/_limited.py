@@ -22,8 +22,10 @@ class RateLimitedReplayBuffer(RedisReplayBuffer):
     """
 
     def __init__(self, url: object, name: str, *, samples_per_insert: float, **options: Any) -> None:
-        _refuse(options, "rate_limiter", "prefetch")
+        _refuse(options, "rate_limiter")
         super().__init__(url, name, rate_limiter=at_most(ratio(samples_per_insert)), **options)
+
+    _may_draw_ahead = False  # what was drawn ahead would spend the budget of others
 
     def _floor(self, batch_size: int | None) -> int | None:
         return batch_size if batch_size is not None else self.batch_size
@@ -53,7 +55,7 @@ class BlockingReplayBuffer(RedisReplayBuffer):
     """
 
     def __init__(self, url: object, name: str, *, capacity: int, **options: Any) -> None:
-        _refuse(options, "rate_limiter", "prefetch", "consume_after_n_samples")
+        _refuse(options, "rate_limiter", "consume_after_n_samples")
         super().__init__(
             url, name, capacity=capacity, rate_limiter=Queue(capacity), consume_after_n_samples=1, **options
         )  # fmt: skip

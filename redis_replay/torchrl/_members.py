@@ -89,14 +89,14 @@ class Members:
             found.append((position, error if error is not None else future.result()))
         return found
 
-    def every(self, call: Callable[[RedisReplayBuffer], Any]) -> list[Any]:
-        """What `call` gives of each that answers.
+    def every(self, call: Callable[[RedisReplayBuffer], Any], positions: Sequence[int] | None = None) -> dict[int, Any]:
+        """What `call` gives of each of these (all by default) that answers.
 
         Raises:
             MemberDownError: one does not answer (with `skip`: none does). What `call` raises.
         """
-        found = [result for _, result in self.each(call, self.up)]
-        for result in found:
+        found = dict(self.each(call, self.up if positions is None else positions))
+        for result in found.values():
             if isinstance(result, BaseException):
                 raise result
         _ = self.up

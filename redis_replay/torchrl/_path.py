@@ -1,6 +1,6 @@
 """What happens to data on its way into the buffer and out of it: transforms, collation, memory, device. No I/O."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,20 +76,20 @@ class Path:
 
     def outward(self, data: Any, info: SampleInfo) -> Any:
         """What the caller gets of a drawn batch, with "index", and "priority_weight" of a draw by priority."""
-        made = data if isinstance(data, TensorDictBase) else _of_arrays(data, len(info.index))
+        made = data if isinstance(data, TensorDictBase) else _labelled(_of_arrays(data, len(info.index)), info, LABELS)
         if self.collate_fn is not None:
             made = self.collate_fn(made)
         if len(self.transform):
             made = self.transform(made)
         if isinstance(made, TensorDictBase):
-            made = _labelled(made, info)
+            made = _labelled(made, info, [key for key in LABELS if key not in made.keys()])  # noqa: SIM118 - it is no dict
         if self.pin_memory and torch.cuda.is_available():
             made = made.pin_memory()
         return made.to(self.device) if self.device is not None else made
 
-    def shown(self, data: Any) -> Any:
-        """A record, or a batch, that was looked up."""
-        made = data if isinstance(data, TensorDictBase) else _of_arrays(data, None)
+    def shown(self, data: Any, n: int | None) -> Any:
+        """A batch of n that was looked up; None: a record."""
+        made = data if isinstance(data, TensorDictBase) else _of_arrays(data, n)
         return self.transform(made) if len(self.transform) else made
 
 
@@ -114,11 +114,11 @@ def _of_array(value: Any, n: int | None) -> Any:
     return NonTensorStack(*value) if n is not None and isinstance(value, list) else value
 
 
-def _labelled(data: TensorDictBase, info: SampleInfo) -> TensorDictBase:
-    """Once more after the transforms, which may have taken them away."""
-    for key in LABELS:
+def _labelled(data: TensorDictBase, info: SampleInfo, keys: Iterable[str]) -> TensorDictBase:
+    """With those of these labels that the draw has: again after the transforms, which may have taken them away."""
+    for key in keys:
         values = getattr(info, key)
-        if values is None or key in data.keys():  # noqa: SIM118 - a TensorDict is no dict
+        if values is None:
             continue
         each = torch.from_numpy(values).reshape(-1, *[1] * (data.batch_dims - 1))
         data.set(key, each.expand(data.batch_size).clone())

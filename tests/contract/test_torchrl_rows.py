@@ -18,7 +18,7 @@ from redis_replay import ReplayBuffer
 from redis_replay.exceptions import BufferShutDownError, NotReadyError
 from redis_replay.samplers import Fifo
 from tests._contract import AGE, LARGE, SMALL, Records, nothing_changes, numbers, refused
-from tests._helpers import SOON, wait_until
+from tests._helpers import SOON, thread_of, wait_until, waiters
 
 METHODS = pytest.mark.parametrize("method", ["fork", "spawn"])
 
@@ -37,28 +37,6 @@ def child(method, target, *args):
         process.kill()
         process.join()
         ours.close()
-
-
-@contextlib.contextmanager
-def thread_of(function):
-    """A thread that runs `function`; gives the list that will hold its result, or its error."""
-    results = []
-
-    def run():
-        try:
-            results.append(function())
-        except Exception as error:
-            results.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    yield results
-    thread.join(10)
-    assert not thread.is_alive()
-
-
-def waiters(buffer, n=1):
-    wait_until(lambda: buffer.stats()["waiters"] == n, description=f"{n} waiting calls")
 
 
 # Defects

@@ -1,5 +1,6 @@
 """What goes into RedisReplayBuffer and comes out of it: TensorDicts, transforms, priorities; and its handles."""
 
+import copy
 import pickle
 
 import numpy as np
@@ -61,8 +62,17 @@ def test_other_data_are_refused(server, make, bad):
 def test_data_written_without_torch(server, make, make_buffer):
     """An actor that knows numpy alone writes for a learner with TorchRL."""
     make_buffer().extend([{"x": np.full(3, k, np.float32), "deep": {"t": "text"}} for k in range(4)])
-    batch = make(attach=True).sample(4)
+    rb = make(attach=True)
+    batch = rb.sample(4)
     assert (batch["x"].shape, batch["deep", "t"], len(batch["index"])) == ((4, 3), ["text"] * 4, 4)
+    assert (rb[1].batch_size, rb[[1, 2]].batch_size) == ((), (2,))
+
+
+def test_index_is_the_identity_whatever_records_call_so(server, make, make_buffer):
+    """A leaf of that name gives way, whoever wrote it: updates of priorities go by it."""
+    make_buffer().extend({"index": np.arange(100, 104), "x": np.arange(4)})
+    batch = make(attach=True).sample(4)
+    assert (batch["index"] == batch["x"] + 1).all()
 
 
 def doubled(batch):
@@ -190,6 +200,15 @@ def test_a_client_ends_itself_alone(server, make):
     assert not rb.is_alive
     with pytest.raises(ValueError):
         rb.share(False)
+
+
+def test_a_copy_is_a_handle_of_its_own(server, make):
+    """Closing one closes none of the others."""
+    rb = make()
+    rb.extend(data(0, 2))
+    for twin in (copy.copy(rb), rb.client()):
+        twin.close()
+    assert len(rb.sample(2)) == 2
 
 
 def test_the_storage_that_collectors_ask_for(server, make):

@@ -1,7 +1,6 @@
 """Several buffers as one."""
 
 import contextlib
-import multiprocessing
 import pickle
 import threading
 import time
@@ -11,14 +10,14 @@ import pytest
 import torch
 
 from redis_replay.embedded import EmbeddedServer
-from redis_replay.exceptions import ArgumentError, MemberDownError
+from redis_replay.exceptions import ArgumentError, ConnectionLostError, MemberDownError
 from redis_replay.torchrl import (
     RateLimitedReplayBuffer,
     RedisPrioritizedReplayBuffer,
     RedisReplayBuffer,
     ReplayBufferEnsemble,
 )
-from tests._torchrl import data, numbers
+from tests._torchrl import data, forked, numbers
 
 pytestmark = pytest.mark.parametrize("server", ["valkey"], indirect=True)
 
@@ -128,20 +127,49 @@ def test_a_member_that_is_never_chosen_ends_no_wait(pair):
         ensemble.sample(wait=True, timeout=0.1)
 
 
-def in_a_fork(ensemble, results):
-    results.put(tuple(ensemble.sample().shape))
-    ensemble.close()
+def sizes_in_a_child(ensemble):
+    with contextlib.closing(ensemble):
+        return [tuple(ensemble.sample().shape), len(ensemble)]
 
 
 def test_a_forked_ensemble_has_threads_of_its_own(pair):
-    ensemble, context = pair(6, 6), multiprocessing.get_context("fork")
-    ensemble.sample()
-    results = context.SimpleQueue()
-    child = context.Process(target=in_a_fork, args=(ensemble, results))
-    child.start()
-    child.join(20)
-    assert child.exitcode == 0
-    assert results.get() == (2, 4)
+    """And not what its parent has drawn and not given out yet."""
+    ensemble = pair(4, 0, {"consume_after_n_samples": 1}, sample_from_all=True)
+    with pytest.raises(RuntimeError):
+        ensemble.sample()
+    ensemble.members[0].extend(data(4, 8))
+    ensemble.members[1].extend(data(100, 108))
+    assert forked(sizes_in_a_child, ensemble) == [(2, 4), 4]
+    assert int(ensemble.sample()["i"].min()) < 4
+
+
+def test_nothing_is_lost_where_the_transform_fails(pair):
+    """D20, of the stacked batch: it is given out next."""
+    fails = [True]
+
+    def transform(batch):
+        if fails.pop():
+            raise ZeroDivisionError
+        return batch
+
+    ensemble = pair(4, 4, {"consume_after_n_samples": 1}, sample_from_all=True, transform=transform)
+    with pytest.raises(ZeroDivisionError):
+        ensemble.sample()
+    fails.append(False)
+    assert ensemble.sample().shape == (2, 4)
+
+
+def test_a_member_without_an_answer_is_an_error_of_each_call(pair, monkeypatch):
+    """Never a number; and what is kept stays."""
+    ensemble = pair(6, 6, p="sampleable")
+
+    def no_answer(self):
+        raise ConnectionLostError(address="here", reason="gone")
+
+    monkeypatch.setattr(RedisReplayBuffer, "__len__", no_answer)
+    for call in (ensemble.sample, lambda: len(ensemble)):
+        with pytest.raises(MemberDownError):
+            call()
 
 
 def test_a_ratio_of_a_member_gives_whole_shares(server, make, name):

@@ -22,30 +22,8 @@ from redis_replay.torchrl import (
     RateLimitedReplayBuffer,
     RedisReplayBuffer,
 )
-from tests._helpers import wait_until
-from tests._torchrl import data, numbers
-
-
-@contextlib.contextmanager
-def thread_of(function):
-    results = []
-
-    def run():
-        try:
-            results.append(function())
-        except Exception as error:
-            results.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    yield results
-    thread.join(10)
-    assert not thread.is_alive()
-
-
-def waiters(rb, n=1):
-    wait_until(lambda: rb.stats()["waiters"] == n, description=f"{n} waiting calls")
-
+from tests._helpers import thread_of, wait_until, waiters
+from tests._torchrl import data, forked, numbers
 
 # Waits
 
@@ -355,9 +333,13 @@ def test_a_ratio_is_a_number(server, make, bad):
 
 @pytest.mark.parametrize("option", ["prefetch", "rate_limiter"])
 def test_a_ratio_refuses(server, make, option):
-    """C25"""
+    """C25: also where it is attached to."""
     with pytest.raises(ValueError, match=option):
         make(RateLimitedReplayBuffer, samples_per_insert=1.0, batch_size=1, **{option: 2})
+    if option == "prefetch":
+        make(RateLimitedReplayBuffer, samples_per_insert=1.0)
+        with pytest.raises(ValueError, match=option):
+            make(RateLimitedReplayBuffer, attach=True, batch_size=1, prefetch=2)
 
 
 def test_writers_wait_for_room(server, make):
@@ -431,23 +413,18 @@ def test_what_is_drawn_ahead_is_no_less_than_what_is_waited_for(server, make):
         rb.sample(wait=True, timeout=0.1)
 
 
-def in_a_fork(rb, results):
-    results.put([len(rb.sample()) for _ in range(3)])
-    rb.close()
+def shapes_of_three(rb):
+    with contextlib.closing(rb):
+        return [len(rb.sample()) for _ in range(3)]
 
 
 @pytest.mark.parametrize("server", ["valkey"], indirect=True)
 def test_a_forked_handle_draws_ahead_by_itself(server, make):
     """Threads do not live through a fork: the child does not wait for those of its parent."""
-    rb, context = make(batch_size=4, prefetch=2), multiprocessing.get_context("fork")
+    rb = make(batch_size=4, prefetch=2)
     rb.extend(data(0, 10))
     rb.sample()
-    results = context.SimpleQueue()
-    child = context.Process(target=in_a_fork, args=(rb, results))
-    child.start()
-    child.join(20)
-    assert child.exitcode == 0
-    assert results.get() == [4, 4, 4]
+    assert forked(shapes_of_three, rb) == [4, 4, 4]
 
 
 def test_prefetch_needs_a_batch_size(server, make):
