@@ -14,6 +14,7 @@ import threading
 import hypothesis
 import pytest
 
+from redis_replay.exceptions import ReplayError
 from tests import _leaks
 from tests._server import KINDS, REAL, Server
 
@@ -114,6 +115,16 @@ def _delete(server, names):
             handle.delete()
 
 
+def end(server, handles, names):
+    """Deletes the buffers, by handles that are there: to open another one would take longer than most tests."""
+    for handle in handles:
+        with contextlib.suppress(ReplayError):
+            handle.delete()
+    client = server.client()
+    left = [name for name in names if next(client.scan_iter(match=f"rr:{{{name}}}:*", count=1000), None) is not None]
+    _delete(server, left)
+
+
 @pytest.fixture
 def make_buffer(_any_server, name):
     """Gives `make(name=None, *, target=None, **options)`: a `ReplayBuffer`, with a capacity of 100 if none is given.
@@ -122,19 +133,21 @@ def make_buffer(_any_server, name):
     """
     from redis_replay import ReplayBuffer
 
-    handles, names = [], set()
+    handles, direct, names = [], [], set()
 
     def make(buffer_name=None, *, target=None, attach=False, **options):
         if not attach:
             options.setdefault("capacity", 100)
         names.add(buffer_name or name)
         handles.append(ReplayBuffer(target or _any_server.target(), buffer_name or name, **options))
+        if target is None:
+            direct.append(handles[-1])
         return handles[-1]
 
     yield make
+    end(_any_server, direct, names)
     for handle in handles:
         handle.close()
-    _delete(_any_server, names)
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ QUICK = [
     "--writers",
     "1,5",
 ]
+LONG = ("workers", "crowd")  # more than five seconds
 RATES = ["insert", "sample", "both", "prioritized", "crowd", "workers"]
 EXTRA = {
     "insert": {"rounds_items_per_s"},
@@ -48,7 +49,7 @@ def bench(*args):
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("workload", EXTRA)
+@pytest.mark.parametrize("workload", [pytest.param(w, marks=pytest.mark.slow) if w in LONG else w for w in EXTRA])
 def test_a_workload_gives_the_fields_of_the_protocol(workload):
     done = bench("--workload", workload, *QUICK)
     assert done.exit_code == 0, done.output

@@ -400,6 +400,7 @@ def run(server, examples, steps):
 
 
 @pytest.mark.timeout(400)  # a failure is made as short as it can be, which takes minutes
+@pytest.mark.parametrize("real_server", ["valkey", pytest.param("redis", marks=pytest.mark.slow)], indirect=True)
 def test_a_history_equals_the_models(real_server):
     """On a real server the buffer and its model agree after every step of random histories."""
     run(real_server, examples=60, steps=50)

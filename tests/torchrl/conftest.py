@@ -12,7 +12,7 @@ if find_spec("torchrl") is None:
 def make(_any_server, name):
     """Gives `make(kind=RedisReplayBuffer, buffer_name=None, *, attach=False, **options)`: a handle on the test's server."""
     from redis_replay.torchrl import RedisReplayBuffer
-    from tests.conftest import _delete
+    from tests.conftest import end
 
     handles, names = [], set()
 
@@ -25,6 +25,6 @@ def make(_any_server, name):
         return handles[-1]
 
     yield made
+    end(_any_server, [handle.buffer for handle in handles], names)
     for handle in handles:
         handle.close()
-    _delete(_any_server, names)
