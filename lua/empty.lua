@@ -21,7 +21,8 @@ local reset = ARGV[5] == '1'
 local gone = present() + count('leased')
 clear_records()
 redis.call('UNLINK', order, holes, uses, parting, held, holds, leases, leased, priorities, places, buckets, ranked,
-  versions, authors)
+  versions, authors, kept)
+cut.close('emptied')
 redis.call('HDEL', config, 'max_priority')
 for _, name in ipairs({'sampleable_size', 'storage_size', 'hidden', 'leased', 'parting', 'used', 'unseen'}) do
   set_count(name, 0)

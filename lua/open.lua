@@ -14,13 +14,11 @@
 -- Publishes  open to events; in mode fresh what delete publishes
 -- @include erase
 -- @include process
+-- @include create
 local epoch, format, mode = ARGV[1], ARGV[2], ARGV[3]
-local TYPES = {'hash', 'hash', 'stream', 'stream', 'zset', 'zset', 'hash', 'set', 'hash', 'zset', 'zset', 'hash', -- in the order
-  'hash', 'hash', 'hash', 'zset', 'zset', 'hash', 'hash', 'zset', 'hash', 'zset', 'zset', 'hash'} -- of KEYS; two are not ours
-local ZERO = {'write_count', 'records_total', 'bytes_total', 'sampleable_size', 'storage_size', 'leased', 'hidden', 'parting',
-  'used', 'consumed', 'evicted', 'removed', 'sample_calls', 'samples_returned', 'last', 'notices', 'arrivals', 'lapsed',
-  'reclaimed', 'late', 'foreign', 'rewound', 'restarts', 'ignored', 'diff', 'era', 'version', 'stale', 'unseen', 'authors',
-  'clock', 'clock_offset', 'last_write'}
+-- In the order of KEYS; two of these are not ours.
+local TYPES = {'hash', 'hash', 'stream', 'stream', 'zset', 'zset', 'hash', 'set', 'hash', 'zset', 'zset', 'hash', 'hash',
+  'hash', 'hash', 'zset', 'zset', 'hash', 'hash', 'hash', 'zset', 'zset', 'hash', 'zset', 'zset', 'hash'}
 
 local function damage(there)
   for i, key in ipairs(KEYS) do
@@ -31,18 +29,14 @@ local function damage(there)
   end
 end
 
-local function create()
+local function create_it()
   local fields = {'epoch', epoch, 'format', format, 'state', 'open', 'drained', '0', 'shutdowns', '0', 'record_bytes', '0'}
   for i = 4, #ARGV, 3 do
     fields[#fields + 1], fields[#fields + 2] = ARGV[i], ARGV[i + 1]
   end
-  redis.call('HSET', config, unpack(fields))
+  create(fields, 1)
   local run = this_process()
   if run then redis.call('HSET', config, 'server', run) end
-  redis.call('HSET', counters, 'first', 1)
-  for _, name in ipairs(ZERO) do redis.call('HSET', counters, name, 0) end
-  redis.call('XGROUP', 'CREATE', records, 'none', '0', 'MKSTREAM') -- an empty stream, without burning an index
-  redis.call('XGROUP', 'DESTROY', records, 'none')
   redis.call('PUBLISH', events, 'open')
 end
 
@@ -65,7 +59,7 @@ local there = redis.call('EXISTS', config) == 1
 local wrong = damage(there)
 if wrong then return wrong end
 if not there and mode == 'attach' then return {'NOT_FOUND', '-'} end
-if not there then create() end
+if not there then create_it() end
 local differ = there and differences()
 if differ then return differ end
 local out = redis.call('HGETALL', config)

@@ -111,7 +111,7 @@ end
 local last = is_last() and 'l' or '-'
 -- The whole as it was before the draw: what was taken is no part of it any more when the same number comes again.
 local of_all = live .. (odd[2] ~= '' and ',' .. odd[2]:gsub(' ', ',') or '')
-local kept = {'OK', int(n), of_all, last .. int(count('era')), lease or '-'}
-for _, word in ipairs(words) do kept[#kept + 1] = word end
-done(kept)
+local told = {'OK', int(n), of_all, last .. int(count('era')), lease or '-'}
+for _, word in ipairs(words) do told[#told + 1] = word end
+done(told)
 return answer(became, indices, live, last, lease or '-', counts, odd, payloads)

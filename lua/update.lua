@@ -29,6 +29,7 @@ if count('parting') > 0 then
   for i, index in ipairs(indices) do names[i] = int(index) end
   gone = ask_many('SMISMEMBER', parting, names)
 end
+cut.note(indices)
 
 -- Gives whether the record is stored. Of one that is lent, for when it comes back.
 local function change(index, p)

@@ -10,12 +10,14 @@ from numpy.typing import NDArray
 from redis_replay import _arguments as args
 from redis_replay import _handle as h
 from redis_replay import _ops_admin as admin
+from redis_replay import _ops_doctor as doctor
 from redis_replay import _ops_lease as leases
 from redis_replay import _ops_read as read
 from redis_replay import _ops_sample as draw
 from redis_replay import _ops_wait as waits
 from redis_replay import _ops_write as write
 from redis_replay import _options as opt
+from redis_replay import _saving as saving
 from redis_replay import _scripts as scripts
 from redis_replay import _versions as versions
 from redis_replay._core import CALL_SECONDS, Core
@@ -28,7 +30,7 @@ from redis_replay.exceptions import BufferClosedError, BufferShutDownError, Repl
 from redis_replay.limiters import RateLimiter
 
 
-class AsyncReplayBuffer(h.Known):
+class AsyncReplayBuffer(saving.AsyncSaves, h.Known):
     """ReplayBuffer for asyncio: the same arguments and names, as coroutines; see there.
 
     `write_count`, `sampleable_size` and `storage_size` are awaited without parentheses; `len()` is `await sampleable_size`.
@@ -242,7 +244,7 @@ class AsyncReplayBuffer(h.Known):
         return counters
 
     async def doctor(self) -> Report:
-        report: Report = await self._read("doctor", admin.examine)
+        report: Report = await self._read("doctor", doctor.examine)
         return report
 
     async def _counter(self, name: str) -> int:
@@ -303,7 +305,7 @@ class AsyncReplayBuffer(h.Known):
 
 def _document() -> None:
     """Both handles say the same, so the words stand once."""
-    for name, member in vars(AsyncReplayBuffer).items():
+    for name, member in {**vars(saving.AsyncSaves), **vars(AsyncReplayBuffer)}.items():
         if not name.startswith("_"):
             target = member if isinstance(member, property) else getattr(member, "__func__", member)
             target.__doc__ = getattr(ReplayBuffer, name).__doc__

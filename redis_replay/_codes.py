@@ -30,7 +30,22 @@ _ERRORS: dict[str, Callable[[str, Data], e.ReplayError]] = {
 
 # Words that are answers, or that the operations act on themselves.
 ANSWERS = frozenset(
-    {"OK", "OPEN", "CLOSED", "READY", "FORGOTTEN", "LAPSED", "MORE", "NO_SCHEMA", "SCHEMA", "MISMATCH", "FORMAT", "REWOUND"}
+    {
+        "OK",
+        "OPEN",
+        "CLOSED",
+        "READY",
+        "FORGOTTEN",
+        "LAPSED",
+        "MORE",
+        "NO_SCHEMA",
+        "SCHEMA",
+        "MISMATCH",
+        "FORMAT",
+        "REWOUND",
+        "RUNNING",
+        "MOVED",
+    }
 )
 
 

@@ -32,8 +32,10 @@ LANES = 256  # calls of one handle in one process at once; more queue
 M1, M2 = 4294967087, 4294944443  # the moduli of lua/include/random.lua
 
 
-def _as_bytes(value: object) -> bytes:
-    return str(value).encode()
+def _pack(keys: tuple[str, ...]) -> tuple[int, bytes]:
+    """How many keys there are, and their number and names as RESP bulk strings."""
+    words = [str(word).encode() for word in (len(keys), *keys)]
+    return len(keys), b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)
 
 
 @dataclass(slots=True, eq=False)
@@ -110,8 +112,8 @@ class Core:
         self.client = f"{HOST}-{os.getpid()}-{secrets.token_hex(3)}"  # as `stats` names who waits
         self.channel = keys.wake(self.client)
         self.local = LocalStats()
-        self.packed_keys = b"".join(b"$%d\r\n%b\r\n" % (len(k), k) for k in map(_as_bytes, (len(keys.all), *keys.all)))
-        self.key_count = len(keys.all)
+        copy = keys.copy.all
+        self.packed_keys = {"buffer": _pack(keys.all), "copy": _pack(copy), "both": _pack((*keys.all, *copy))}
         self.lanes: list[Lane] = []  # idle ones
         self._all: weakref.WeakSet[Lane] = weakref.WeakSet()
         self.answers: dict[str, tuple[int, float]] = {}  # lane -> its last number that is kept on the server, and since when

@@ -1,7 +1,7 @@
 """Every key and channel of a buffer: the only place where one is spelled."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from redis_replay.exceptions import ArgumentError, ArgumentTypeError
@@ -9,8 +9,8 @@ from redis_replay.exceptions import ArgumentError, ArgumentTypeError
 # In the order of KEYS in lua/include/keys.lua; a test compares the two.
 NAMES = (
     "config", "counters", "records", "inbox", "order", "holes", "uses", "parting", "held", "holds", "leases", "leased",
-    "priorities", "places", "buckets", "ranked", "versions", "authors", "shares", "lanes", "requests", "writers", "waiters",
-    "waiting", "none", "events",
+    "priorities", "places", "buckets", "ranked", "versions", "authors", "shares", "noted", "kept", "lanes", "requests",
+    "writers", "waiters", "waiting", "none", "events",
 )  # fmt: skip
 
 _WORD = re.compile(r"[A-Za-z0-9_.\-/:@+=]+")
@@ -42,10 +42,16 @@ class Keys:
 
     name: str
     db: int = 0
+    part: str = ""  # `new:`: of the copy that a load builds beside the buffer
 
     def key(self, what: str) -> str:
         """The key that holds `what`, one of NAMES."""
-        return f"rr:{{{self.name}}}:{what}"
+        return f"rr:{{{self.name}}}:{self.part}{what}"
+
+    @property
+    def copy(self) -> "Keys":
+        """Those of the copy that a load builds beside the buffer, and then puts in its place."""
+        return replace(self, part="new:")
 
     @cached_property
     def all(self) -> tuple[str, ...]:

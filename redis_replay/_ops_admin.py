@@ -1,11 +1,10 @@
-"""Operations on a buffer as a whole: open, attach, delete, the doctor. Generators without I/O: see _steps."""
+"""Operations on a buffer as a whole: open, attach, delete. Generators without I/O: see _steps."""
 
 import secrets
 from collections.abc import Generator
 from copy import copy
 from typing import Any
 
-from redis_replay import _ops_read as read
 from redis_replay import _requests as rq
 from redis_replay import _rights as rights
 from redis_replay import _scripts as scripts
@@ -13,7 +12,7 @@ from redis_replay import _stored as stored
 from redis_replay._core import CALL_SECONDS, LOG_SECONDS, Core, Lane, log
 from redis_replay._server_facts import QUESTIONS, ServerFacts
 from redis_replay._steps import EVENTS, Listen, Pause, Step
-from redis_replay._types import Finding, Reply, Report
+from redis_replay._types import Reply
 from redis_replay.exceptions import (
     BufferDamagedError,
     BufferNotFoundError,
@@ -27,17 +26,10 @@ from redis_replay.exceptions import (
     ServerRefusedError,
     ServerTooOldError,
 )
-from redis_replay.samplers import Fifo
 
 FORMAT = "4"  # of what is stored; one higher whenever a key, an answer or a payload changes its meaning
 OPEN_SECONDS = 1.5
 NEED = "Redis 7.0 or Valkey 7.2"
-
-# What the doctor must know to judge.
-_COUNTED = {
-    "capacity", "consumed", "evicted", "first", "hidden", "last", "leased", "parting", "removed", "sampleable_size",
-    "storage_size", "stale", "unseen", "write_count",
-}  # fmt: skip
 
 Options = dict[str, tuple[str, bool]]
 
@@ -149,76 +141,12 @@ def _nobody(core: Core, timeout: float, error: Exception) -> Exception:
 def delete(core: Core) -> Generator[Step, Any, None]:
     """Takes every key of the buffer away. Gone before is as good: a lost reply makes us ask twice."""
     yield from rq.ask(core, scripts.delete(), answers=("OK", "GONE"))
+    replies = yield from rq.deliver_once(core, rq.commands((b"UNLINK", *(key.encode() for key in core.keys.copy.all))))
+    if isinstance(replies[0], Exception):  # of a load that is under way
+        raise replies[0]
 
 
 def settle(core: Core, lane: Lane, *, forget: bool, until: float | None = None) -> Generator[Step, Any, Reply]:
     """An empty request: ends what the lane left open. `forget`: it will not be used again."""
     until = core.clock() + CALL_SECONDS if until is None else until
     return (yield from rq.request(core, lane, scripts.settle(forget=forget and not lane.resent), until))
-
-
-def examine(core: Core) -> Generator[Step, Any, Report]:
-    """The invariants I1 to I5 of docs/architecture.md, the totals at one moment, then each side key by pages."""
-    try:
-        facts = yield from read.facts(core)
-    except BufferDamagedError as damage:
-        return Report((Finding("I3", damage.key, damage.expected, damage.found),))
-    try:
-        findings = list(_judge(core, facts))
-    except BufferDamagedError as damage:
-        findings = [Finding("I3", damage.key, damage.expected, damage.found)]
-    checked = {"records": int(facts["xlen"])}
-    for what in ("order", "uses", "parting", "held", "holes", "leased", "priorities", "ranked", "versions", "authors"):
-        looked, wrong = yield from read.audit(core, what)
-        checked[what] = looked
-        findings += [Finding("I3", core.keys.key(what), "a stored record", f"index {i} without one") for i in wrong]
-    return Report(tuple(findings), checked)
-
-
-def _judge(core: Core, facts: dict[str, str]) -> Generator[Finding, None, None]:
-    facts = {"stale": "0", "unseen": "0"} | facts  # buffers of before have none
-    n = {name: int(value) for name, value in facts.items() if value.lstrip("-").isdigit()}
-    if lacking := _COUNTED - n.keys():
-        yield Finding("I2", core.keys.key("counters"), f"a number each: {', '.join(sorted(lacking))}", "none")
-        return
-    present, size = n["sampleable_size"] + n["hidden"], n["storage_size"]
-    live = present + n["leased"]
-    counters, records = core.keys.key("counters"), core.keys.key("records")
-    last_id = int(facts.get("last_id", "0-0").split("-")[1])
-    half = core.keys.key("leased" if n["leases"] else "leases")
-    rules: list[tuple[str, str, str, int, int]] = [
-        ("I1", records, "entries", size, n["xlen"]),
-        ("I1", core.keys.key("inbox"), "keys", 0, n["inbox"]),
-        ("I1", counters, "storage_size = live + hidden + leased + parting", live + n["parting"], size),
-        ("I2", counters, "write_count = live + hidden + leased + consumed + evicted + removed + stale",
-         live + n["consumed"] + n["evicted"] + n["removed"] + n["stale"], n["write_count"]),
-        ("I3", core.keys.key("parting"), "entries", n["parting"], n["parting_size"]),
-        ("I3", core.keys.key("uses"), "entries", n.get("used", 0), n["uses_size"]),
-        ("I3", half, "entries, as its other half has", n["leases"], n["leased_size"]),
-        ("I3", core.keys.key("holds" if n["held"] else "held"), "there as its other half is", n["held"] > 0, n["holds"] > 0),
-        ("I3", core.keys.key("waiting"), "entries", n["waiters"], n["waiting"]),
-        ("I3", core.keys.key("requests"), "entries", n["lanes"], n["requests"]),
-        ("I4", records, "the last id", n["last"], last_id),
-    ]  # fmt: skip
-    if facts.get("consume_after_n_samples") != "None" or core.remover != Fifo():
-        rules.append(("I3", core.keys.key("order"), "entries", present, n["order"]))
-    else:
-        skipped = stored.skipped(core.keys, facts["skipped"], n["first"], n["last"])
-        span = n["last"] - n["first"] + 1 - n["holes"] - skipped
-        rules.append(("I3", core.keys.key("holes"), "live and hidden in first..last", present, span))
-    if core.weighs:
-        rules.append(("I3", core.keys.key("priorities"), "blocks", n["blocks"], n["priorities"]))
-    if core.sampler.bins or core.remover.bins:
-        rules.append(("I3", core.keys.key("places"), "rows", n["rows"], n["places"]))
-        rules.append(("I3", core.keys.key("buckets"), "records", n["sampleable_size"], n["weighed"]))
-    if core.sampler.ranks or core.remover.heap:
-        rules.append(("I3", core.keys.key("ranked"), "entries", present, n["ranked"]))
-    if core.dates:
-        rules.append(("I3", core.keys.key("versions"), "entries", size, n["versions"]))
-        rules.append(("I3", core.keys.key("versions"), "live and hidden", present, n["dated"]))
-        rules.append(("I3", core.keys.key("authors"), "entries", n["unseen"], n["authors_size"]))
-    for invariant, key, what, expected, found in rules:
-        if expected != found:
-            yield Finding(invariant, key, f"{what}: {expected}", str(found))
-    if live > n["capacity"]:
-        yield Finding("I5", counters, f"at most {n['capacity']} live, hidden and leased", str(live))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Sequence
 from copy import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,10 @@ from redis_replay.samplers import MAX_ENDS
 Take = Callable[[Any], Any]  # what to make of a reply
 Stop = Callable[[], bool]  # whether a call that is not answered shall give up
 UNKEPT = (b"GONE", b"DAMAGED", b"FORGOTTEN", b"STALE")  # answers that the server does not keep with the lane's number
-UNNUMBERED = ("open", "delete", "stats", "doctor", "audit", "get", "page", "weights", "renew", "greet")
-WRITES = ("stats", "delete", "renew")  # scripts without a number that change something
+UNNUMBERED = (
+    "open", "delete", "stats", "doctor", "audit", "get", "page", "weights", "renew", "greet", "cut", "rows", "stage", "restore",
+)  # fmt: skip
+WRITES = ("stats", "delete", "renew", "cut", "rows", "stage", "restore")  # scripts without a number that change something
 ENDS = ("ack", "release")  # whose leases the handle would else end again
 STOP_SECONDS = 1.0  # between two looks at it
 HEAVY = 4096  # records of a batch: above, what was held ends by a script of its own, so that no script takes long
@@ -40,9 +43,10 @@ def commands(*each: Sequence[bytes]) -> Pipe:
 
 def pack_script(core: Core, script: Script) -> bytes:
     """A script call as RESP."""
-    sha, size = load(script.verb).sha.encode(), 3 + core.key_count + len(script.args) + script.count
+    key_count, keys = core.packed_keys[script.where]
+    sha, size = load(script.verb).sha.encode(), 3 + key_count + len(script.args) + script.count
     head = b"*%d\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n" % (size, sha)
-    return b"".join((head, core.packed_keys, *(b"$%d\r\n%b\r\n" % (len(a), a) for a in script.args), script.packed))
+    return b"".join((head, keys, *(b"$%d\r\n%b\r\n" % (len(a), a) for a in script.args), script.packed))
 
 
 def inner_replies(replies: list[Any]) -> list[Any]:
@@ -169,16 +173,16 @@ def deliver_once(
 
 
 def ask(
-    core: Core, script: Script, until: float | None = None, answers: tuple[str, ...] = ("OK", "LAPSED")
+    core: Core, script: Script, until: float | None = None, answers: tuple[str, ...] = ("OK", "LAPSED"), epoch: str = ""
 ) -> Generator[Step, Any, Reply]:
-    """A call without a number: a read, or one that may safely be repeated.
+    """A call without a number: a read, or one that may safely be repeated. `epoch`: where it is not that of the buffer.
 
     Raises:
         the error of `_codes` for a refusal; ConnectionLostError, ServerRefusedError.
     """
     if script.verb in WRITES:
         check_rights(core)
-    step = Call(Script(script.verb, (core.epoch.encode(), *script.args), script.packed, script.count))
+    step = Call(replace(script, args=((epoch or core.epoch).encode(), *script.args)), slack=len(script.packed) / SLOWEST)
     reply = read((yield from deliver_once(core, step, until)))
     if reply.word not in answers:
         raise refused(core, script.verb, reply)
@@ -198,7 +202,7 @@ def check_rights(core: Core) -> None:
 def numbered(core: Core, lane: Lane, number: int, script: Script) -> Script:
     """The script with ARGV[1..4] of every numbered request in front."""
     head = core.epoch.encode(), lane.name.encode(), b"%d" % number, b"%d" % lane.open_number
-    return Script(script.verb, (*head, *script.args), script.packed, script.count)
+    return replace(script, args=(*head, *script.args))
 
 
 def prepare(core: Core, lane: Lane, until: float, stop: Stop | None = None) -> Generator[Step, Any, None]:

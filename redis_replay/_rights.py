@@ -14,14 +14,15 @@ from redis_replay._lua import load, verbs
 # What is queued for each command: K is the key that is never there, E the channel of events, W that of the client.
 READ = {
     "exists": "K", "hget": "K f", "hgetall": "K", "hlen": "K", "hmget": "K f", "hscan": "K 0", "scard": "K",
-    "script|load": "x", "sismember": "K m", "sscan": "K 0", "type": "K", "xinfo|stream": "K", "xlen": "K",
-    "xrange": "K - +", "zcard": "K", "zcount": "K 0 1", "zscan": "K 0",
+    "script|load": "x", "sismember": "K m", "smismember": "K m", "sscan": "K 0", "type": "K", "xinfo|stream": "K", "xlen": "K",
+    "xrange": "K - +", "zcard": "K", "zcount": "K 0 1", "zmscore": "K m", "zscan": "K 0",
 }  # fmt: skip
 WRITE = {
-    "del": "K", "exec": "", "hdel": "K f", "hexists": "K f", "hincrby": "K f 1", "hset": "K f v", "publish": "E x",
-    "pubsub|numsub": "W", "rename": "K K", "sadd": "K m", "smismember": "K m", "srem": "K m", "subscribe": "W E", "time": "",
+    "del": "K", "exec": "", "hdel": "K f", "hexists": "K f", "hincrby": "K f 1", "hset": "K f v", "hvals": "K",
+    "persist": "K", "pexpire": "K 1", "pttl": "K", "publish": "E x",
+    "pubsub|numsub": "W", "rename": "K K", "sadd": "K m", "srem": "K m", "subscribe": "W E", "time": "",
     "unlink": "K", "xadd": "K 0-1 d v", "xdel": "K 0-1", "xgroup|create": "K g 0", "xgroup|destroy": "K g",
-    "xrevrange": "K + -", "xtrim": "K MAXLEN 0", "zadd": "K 0 m", "zmscore": "K m", "zrange": "K 0 1", "zrangebyscore": "K 0 1",
+    "xrevrange": "K + -", "xtrim": "K MAXLEN 0", "zadd": "K 0 m", "zrange": "K 0 1", "zrangebyscore": "K 0 1",
     "zrem": "K m", "zremrangebyrank": "K 0 1", "zrevrange": "K 0 1", "zscore": "K m",
 }  # fmt: skip
 OPTIONAL = ("info",)  # what lua/greet.lua goes on without

@@ -13,7 +13,7 @@ from redis_replay._clock import monotonic, sleep
 from redis_replay._connection import AsyncConnection, Connection
 from redis_replay._core import CALL_SECONDS, Core, Lane, log
 from redis_replay._renewal import AsyncRenewal, Renewal
-from redis_replay._steps import Call, Fetch, Listen, Operation, Pause, Pipe, Step
+from redis_replay._steps import Call, Fetch, Listen, Operation, Pause, Pipe, Step, Work
 from redis_replay._wakeup import AsyncListener, Listener
 from redis_replay.exceptions import BufferClosedError, BufferGoneError, ReplayError, ReplayTimeoutError
 
@@ -56,7 +56,7 @@ class Runtime:
             return self.listener.pause(step)
         if isinstance(step, Listen):
             return self.listener.open(step)
-        return sleep(step.seconds)
+        return step.do() if isinstance(step, Work) else sleep(step.seconds)
 
     def drive(self, operation: Operation) -> Any:
         """Runs an operation to its end."""
@@ -196,7 +196,7 @@ class AsyncRuntime:
             return await self.listener.pause(step)
         if isinstance(step, Listen):
             return await self.listener.open(step)
-        return await asyncio.sleep(step.seconds)
+        return await (asyncio.to_thread(step.do) if isinstance(step, Work) else asyncio.sleep(step.seconds))
 
     async def drive(self, operation: Operation) -> Any:
         """Runs an operation to its end."""

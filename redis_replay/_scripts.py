@@ -5,7 +5,7 @@ put in front by _requests.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 Argument = bytes | str | int  # a bool is an int: 0 or 1
 
@@ -18,6 +18,7 @@ class Script:
     args: tuple[bytes, ...]
     packed: bytes = b""
     count: int = 0
+    where: str = "buffer"  # whose keys it is given: the buffer's, the `copy`'s that a load builds, or `both`
 
 
 def _script(verb: str, *args: Argument) -> Script:
@@ -160,6 +161,53 @@ def empty(*, reset: bool) -> Script:
 def shutdown(*, drain: bool) -> Script:
     """Ends the buffer's work for everyone."""
     return _script("shutdown", drain)
+
+
+def cut(*, id: str, step: str, most_bytes: int) -> Script:  # noqa: A002
+    """Begins a dump, or ends it."""
+    return _script("cut", id, step, most_bytes)
+
+
+def rows(*, id: str, after: int, page_size: int) -> Script:  # noqa: A002
+    """A page of a dump."""
+    return _script("rows", id, after, page_size)
+
+
+def stage(*, first: int, ttl_ms: int, config: Mapping[str, str]) -> Script:
+    """Begins a copy beside the buffer."""
+    head = _script("stage", first, ttl_ms, *(part for item in config.items() for part in item))
+    return replace(head, where="copy")
+
+
+def restore(
+    *, ttl_ms: int, index: str, uses: str, priority: str, version: str, writer: str, upto: int, skipped: bool,
+    payload: bytes, n: int,
+) -> Script:  # fmt: skip
+    """Records into the copy. `payload`: those of `n` records, as RESP bulk strings."""
+    head = _script("restore", ttl_ms, index, uses, priority, version, writer, upto, skipped)
+    return Script("restore", head.args, payload, n, "copy")
+
+
+def survey(*, after: int, page_size: int, with_bytes: bool) -> Script:
+    """A page of the stream, and what the side keys say of it."""
+    return _script("survey", after, page_size, with_bytes)
+
+
+def fence(*, id: str, hold_us: int) -> Script:  # noqa: A002
+    """Keeps all others out while a buffer is repaired."""
+    return _script("fence", id, hold_us)
+
+
+def mend(*, id: str, copy: str, high: int, forget: bool, totals: str, shares: Mapping[str, str]) -> Script:  # noqa: A002
+    """The copy takes a damaged buffer's place."""
+    head = _script("mend", id, copy, high, forget, totals, *(part for item in shares.items() for part in item))
+    return replace(head, where="both")
+
+
+def swap(*, copy: str, high: int, own: bool, totals: str, shares: Mapping[str, str]) -> Script:
+    """The copy takes the buffer's place."""
+    head = _script("swap", copy, high, own, totals, *(part for item in shares.items() for part in item))
+    return replace(head, where="both")
 
 
 def reopen() -> Script:

@@ -82,6 +82,15 @@ class Sleep:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Do what blocks and is no call of the server, such as writing to a file; of an event loop: in a thread. Sent back: its
+    result.
+    """
+
+    do: Callable[[], Any]
+
+
 class UnansweredError(Exception):
     """Raised into an operation: no script has answered. `error` says why; `sent`: how often the request may have arrived."""
 
@@ -107,5 +116,5 @@ class ScriptMissingError(Exception):
     """A reply: the server does not know a script. It is loaded, and the step sent again."""
 
 
-Step = Call | Pipe | Fetch | Pause | Listen | Sleep
+Step = Call | Pipe | Fetch | Pause | Listen | Sleep | Work
 Operation = Generator[Step, Any, Any]

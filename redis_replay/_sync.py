@@ -9,12 +9,14 @@ from numpy.typing import NDArray
 from redis_replay import _arguments as args
 from redis_replay import _handle as h
 from redis_replay import _ops_admin as admin
+from redis_replay import _ops_doctor as doctor
 from redis_replay import _ops_lease as leases
 from redis_replay import _ops_read as read
 from redis_replay import _ops_sample as draw
 from redis_replay import _ops_wait as waits
 from redis_replay import _ops_write as write
 from redis_replay import _options as opt
+from redis_replay import _saving as saving
 from redis_replay import _scripts as scripts
 from redis_replay import _versions as versions
 from redis_replay._core import CALL_SECONDS
@@ -26,7 +28,7 @@ from redis_replay.exceptions import BufferShutDownError
 from redis_replay.limiters import RateLimiter
 
 
-class ReplayBuffer(versions.SetsVersion, Shell):
+class ReplayBuffer(saving.Saves, versions.SetsVersion, Shell):
     """A replay buffer in Redis or Valkey. Creates it, or attaches to it if it is there and its settings are equal.
 
     Threads may share a handle; forked and spawned processes and unpickled copies get sockets of their own.
@@ -349,7 +351,7 @@ class ReplayBuffer(versions.SetsVersion, Shell):
 
     def doctor(self) -> Report:
         """Checks the invariants of docs/architecture.md. Changes nothing."""
-        report: Report = self._read("doctor", admin.examine)
+        report: Report = self._read("doctor", doctor.examine)
         return report
 
     def __len__(self) -> int:

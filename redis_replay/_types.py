@@ -84,12 +84,13 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Finding:
-    """A breach that the doctor found: of which invariant, at which key, and what it saw."""
+    """A breach that the doctor found: of which invariant, at which key, and what it saw; of which record, where it is one."""
 
     invariant: str
     key: str
     expected: str
     found: str
+    index: str | None = None
 
 
 @dataclass(frozen=True)

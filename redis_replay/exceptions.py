@@ -30,67 +30,40 @@
     ├── ServerRefusedError                  the server refused a command for another reason
     │   ├── ServerNotReadyError             it serves nobody for now: it loads, is busy, or is a replica
     │   └── NoPermissionError               its user lacks a right
-    └── ProtocolError                       a script gave an answer that this version does not know
+    ├── ProtocolError                       a script gave an answer that this version does not know
+    ├── CheckpointError (ValueError)        what lies there is no whole checkpoint that this version reads
+    │   ├── CheckpointNotFoundError (FileNotFoundError)  nothing lies there
+    │   └── CheckpointMismatchError         it is of a buffer with other settings
+    ├── DumpError                           a dump ended before its end
+    ├── LoadError                           a load ended before its end
+    └── UnderWayError                       another dump or load of the buffer is under way
 
 Each error carries its data as attributes, and its text is made from them. All of them pickle and copy whole.
 """
 
-from typing import Any, Self, cast
+import sys
+from typing import Any, cast
 
-from redis_replay._briefly import fill, portable
-
-
-def _rebuild(kind: "type[ReplayError]", data: dict[str, Any], more: dict[str, Any]) -> "ReplayError":
-    error = kind(**data)
-    error.__dict__.update(more)
-    return error
-
-
-def _elsewhere(leased: int | None, hidden: int | None) -> str:
-    lent = f"; {leased} more are lent to readers, and can be drawn once they come back" if leased else ""
-    return lent + (f"; {hidden} more have priority 0, and are hidden" if hidden else "")
-
-
-_OF_THE_CALL = ("_data", "question", "ask")
-
-
-class ReplayError(Exception):
-    """Root of the tree. `text` is the message, filled in from the keyword arguments, which become attributes."""
-
-    text = "{reason}"
-    done: int  # records (of ack and release: leases) that a call in steps had handled before this error; set only there
-
-    def __init__(self, **data: Any) -> None:
-        self.__dict__.update(data)
-        self._data = data
-        super().__init__(self._message(**data))
-
-    def _message(self, **data: Any) -> str:
-        text = fill(self.text, data)
-        if data.get("side") != "insert":
-            text += _elsewhere(data.get("leased"), data.get("hidden"))
-        return f"{text}; {limiter}" if (limiter := data.get("limiter")) else text
-
-    def restate(self, **data: Any) -> Self:
-        """The same error with other data."""
-        self._data = self._data | data
-        self.__dict__.update(data)
-        self.args = (self._message(**self._data),)
-        return self
-
-    def _more(self) -> dict[str, Any]:
-        """What was set on it since: `done`, notes. Not what belongs to the call that raised it."""
-        own = {*self._data, *_OF_THE_CALL}
-        return {name: value for name, value in self.__dict__.items() if name not in own}
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), {name: portable(value) for name, value in self._data.items()}, self._more())
-
-    def __copy__(self) -> "ReplayError":
-        return _rebuild(type(self), self._data, self._more())
-
-    def __deepcopy__(self, _: Any) -> "ReplayError":
-        return self.__copy__()
+from redis_replay._checkpoint_errors import (
+    CheckpointError,
+    CheckpointNotFoundError,
+    DumpError,
+    LoadError,
+    UnderWayError,
+)
+from redis_replay._error import ReplayError
+from redis_replay._server_errors import (
+    CertificateError,
+    ConnectionLostError,
+    EmbeddedServerError,
+    MemberDownError,
+    NoPermissionError,
+    OutOfMemoryError,
+    ProtocolError,
+    ServerNotReadyError,
+    ServerRefusedError,
+    ServerTooOldError,
+)
 
 
 class ArgumentError(ReplayError, ValueError):
@@ -136,6 +109,17 @@ class ConfigMismatchError(ReplayError, ValueError):
     def _message(self, **data: Any) -> str:
         listing = ", ".join(f"{option}: stored {a!r}, given {b!r}" for option, (a, b) in data["differences"].items())
         return super()._message(listing=listing, **data)
+
+
+class CheckpointMismatchError(CheckpointError, ConfigMismatchError):
+    """It is of a buffer with other settings. `differences` maps each option to (this buffer's, the checkpoint's)."""
+
+    text = "checkpoint {path!r} is of a buffer with other settings than {name!r}: {listing}; nothing was changed; create a buffer with the checkpoint's settings and load it there"
+
+    def _message(self, **data: Any) -> str:
+        rows = data["differences"].items()
+        listing = ", ".join(f"{option}: buffer {a!r}, checkpoint {b!r}" for option, (a, b) in rows)
+        return ReplayError._message(self, listing=listing, **data)
 
 
 class LimitError(ReplayError, ValueError):
@@ -316,84 +300,46 @@ class OutcomeLostError(ReplayError):
     reason: str
 
 
-class ConnectionLostError(ReplayError, ConnectionError):
-    """The server cannot be reached or does not answer. `address` names it, without a password."""
+__all__ = [
+    "ArgumentError",
+    "ArgumentTypeError",
+    "BufferClosedError",
+    "BufferDamagedError",
+    "BufferFullError",
+    "BufferGoneError",
+    "BufferNotFoundError",
+    "BufferShutDownError",
+    "CertificateError",
+    "CheckpointError",
+    "CheckpointMismatchError",
+    "CheckpointNotFoundError",
+    "ConfigMismatchError",
+    "ConnectionLostError",
+    "DumpError",
+    "EmbeddedServerError",
+    "FormatError",
+    "LeafTypeError",
+    "LimitError",
+    "LoadError",
+    "MemberDownError",
+    "NoPermissionError",
+    "NotReadyError",
+    "OutOfMemoryError",
+    "OutcomeLostError",
+    "OutcomeUnknownError",
+    "ProtocolError",
+    "RecordDecodeError",
+    "RecordNotFoundError",
+    "ReplayCancelledError",
+    "ReplayError",
+    "ReplayTimeoutError",
+    "SchemaError",
+    "ServerNotReadyError",
+    "ServerRefusedError",
+    "ServerTooOldError",
+    "StalledError",
+    "UnderWayError",
+]
 
-    text = "no answer from the server at {address}: {reason}"
-    address: str
-    reason: str
-
-
-class MemberDownError(ConnectionLostError):
-    """Of an ensemble: the server of the buffer `name`, its member `member` (0 is the first), does not answer."""
-
-    text = "member {member} of the ensemble, buffer {name!r}: no answer from the server: {reason}"
-    member: int
-    name: str
-
-
-class CertificateError(ReplayError):
-    """TLS: the server's certificate names another host, or is signed by an unknown authority. Nothing was sent."""
-
-    text = (
-        "the certificate of the server at {address} is not to be trusted: {reason}; docs/security.md tells what it must be like"
-    )
-    address: str
-    reason: str
-
-
-class EmbeddedServerError(ReplayError):
-    """A server of our own cannot be started. `reason` says why."""
-
-    text = "{reason}"
-    reason: str
-
-
-class ServerTooOldError(ReplayError):
-    """The server lacks what redis-replay needs."""
-
-    text = "the server at {address} is too old ({found}); redis-replay needs {need}"
-    address: str
-    found: str
-    need: str
-
-
-class OutOfMemoryError(ReplayError):
-    """The server has reached its maxmemory. Nothing was written; what frees memory still works."""
-
-    text = "buffer {name!r}: the server is out of memory (maxmemory): {reason}; nothing was written; raise maxmemory, or draw, remove or empty: what frees memory still works"
-    name: str
-    reason: str
-
-
-class ServerRefusedError(ReplayError):
-    """The server refused a call: rights, a wrong password or database, and so on. `verb` is the call."""
-
-    text = "the server at {address} refused {verb}: {reason}"
-    address: str
-    verb: str
-    reason: str
-
-
-class ServerNotReadyError(ServerRefusedError):
-    """The server served nobody until the call's timeout: it loads, is busy, or is a replica. The call did nothing."""
-
-    text = "the server at {address} serves nobody for now, and {verb} was not done: {reason}"
-
-
-class NoPermissionError(ServerRefusedError):
-    """The server's ACL does not allow it. `rights` are those that the user lacks, each as ACL SETUSER takes it."""
-
-    text = "the server at {address} refused {verb}: its user lacks {rights} ({reason}); docs/security.md tells which rights are needed"
-    rights: tuple[str, ...]
-
-    def _message(self, **data: Any) -> str:
-        return super()._message(**data | {"rights": " ".join(data["rights"])})
-
-
-class ProtocolError(ReplayError):
-    """A script gave an answer that this version does not know."""
-
-    text = "script {verb!r} gave an answer that this version of redis-replay does not know: {reply!r}; let all its clients run one version"
-    verb: str
-    reply: object
+for _name in __all__:  # this is where they are found, whichever file they are written in
+    getattr(sys.modules[__name__], _name).__module__ = __name__

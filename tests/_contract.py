@@ -81,6 +81,14 @@ def nothing_changes(client, leave_out=REMEMBERED):
     assert contents(client, leave_out) == before
 
 
+WHERE = {
+    "stage": "copy",
+    "restore": "copy",
+    "swap": "both",
+    "mend": "both",
+}  # whose keys a script is given, if not the buffer's
+
+
 class RawLane:
     """A lane whose requests a test numbers itself, straight to the scripts. Replies are lists of text; payloads stay bytes.
 
@@ -109,7 +117,8 @@ class RawLane:
             self.number = max(arguments["number"], self.number)
         values = [arguments[slot.name] for slot in slots]
         flat = [v for value in values for v in (value if isinstance(value, list | tuple) else [value])]
-        return load(verb).text, len(self.keys.all), *self.keys.all, *flat
+        keys = {"copy": self.keys.copy.all, "both": (*self.keys.all, *self.keys.copy.all)}.get(WHERE.get(verb), self.keys.all)
+        return load(verb).text, len(keys), *keys, *flat
 
     def register(self):
         assert self("settle", forget=0)[0] == "OK"

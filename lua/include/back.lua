@@ -15,9 +15,13 @@ local function go_back(lane, drawn, n, lease, era)
   for i, record in ipairs(drawn) do
     local index = record[1]
     indices[i] = index
-    if record[2] and redis.call('SREM', parting, index) == 1 then consumed[#consumed + 1] = index end
-    if redis.call('HEXISTS', uses, index) == 1 and redis.call('HINCRBY', uses, index, -1) == 0 then
-      bump('used', -redis.call('HDEL', uses, index))
+    if record[2] and redis.call('SREM', parting, index) == 1 then
+      cut.note({index}, true)
+      consumed[#consumed + 1] = index
+    end
+    if redis.call('HEXISTS', uses, index) == 1 then
+      cut.note({index})
+      if redis.call('HINCRBY', uses, index, -1) == 0 then bump('used', -redis.call('HDEL', uses, index)) end
     end
   end
   bump('sample_calls', -1)

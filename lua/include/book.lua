@@ -4,7 +4,7 @@
 -- @include missing
 local settings, loaded, deltas = {}, {}, {}
 local SETTINGS = {'epoch', 'state', 'capacity', 'sampler', 'remover', 'consume_after_n_samples', 'shutdowns', 'drained',
-  'schema_hash', 'record_bytes', 'skipped', 'law', 'max_staleness', 'incoming'}
+  'schema_hash', 'record_bytes', 'skipped', 'law', 'max_staleness', 'incoming', 'cut', 'fenced'}
 local COUNTERS = {'first', 'last', 'sampleable_size', 'storage_size', 'hidden', 'leased', 'parting', 'used', 'diff',
   'era', 'clock', 'clock_offset', 'last_write', 'version', 'unseen', 'write_count', 'records_total', 'bytes_total',
   'consumed', 'evicted', 'removed', 'stale', 'sample_calls', 'samples_returned', 'lapsed', 'reclaimed', 'late', 'notices',

@@ -5,7 +5,7 @@
 local function evict_oldest(n)
   bump('evicted', n)
   limit.left(n)
-  local plain = not (has_order() or weight.is_used() or age.is_kept())
+  local plain = not (has_order() or weight.is_used() or age.is_kept() or cut.state())
   if plain and redis.call('EXISTS', holes) == 0 and redis.call('EXISTS', held) == 0 then
     local first = index_at(place(count('first')) + n)
     bump('sampleable_size', -n)

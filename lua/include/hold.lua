@@ -1,5 +1,5 @@
 -- hold: what a draw took or still has to fetch keeps its bytes until the lane's next request, or for 60 s.
--- @include live
+-- @include cut
 local HOLD_US = 60 * 1000000
 
 -- Entries go one by one, which is slow; at once where they are known to be the oldest: no more stay than are live above.
@@ -18,37 +18,43 @@ local function forget(indices)
   if settings.consume and settings.consume > 1 then bump('used', -call_many('HDEL', uses, indices)) end
   if weight.is_used() then priority.forget(indices) end
   age.forget(indices)
+  if cut.state() then call_many('HDEL', noted, indices) end
   bump('storage_size', -delete_stored(indices))
 end
 
--- The bytes of records that have left go at once, or when the last hold on them ends (parting).
-local function drop(indices)
-  if redis.call('EXISTS', held) == 0 then
-    forget(indices)
-    return
-  end
-  local free, kept = {}, {}
-  for i, holders in ipairs(ask_many('HMGET', held, indices)) do
-    local list = holders and kept or free
-    list[#list + 1] = indices[i]
-  end
-  forget(free)
-  bump('parting', call_many('SADD', parting, kept))
-end
-
-local function hold(lane, indices, time)
+local function add_hold(indices)
   local pairs_ = {}
   for i, holders in ipairs(ask_many('HMGET', held, indices)) do
     pairs_[2 * i - 1], pairs_[2 * i] = indices[i], int((holders or 0) + 1)
   end
   call_many('HSET', held, pairs_)
+end
+
+-- The bytes of records that have left go at once, or when the last hold on them ends (parting).
+local function drop(indices)
+  cut.note(indices)
+  add_hold(cut.keep(indices))
+  if redis.call('EXISTS', held) == 0 then
+    forget(indices)
+    return
+  end
+  local free, stay = {}, {}
+  for i, holders in ipairs(ask_many('HMGET', held, indices)) do
+    local list = holders and stay or free
+    list[#list + 1] = indices[i]
+  end
+  forget(free)
+  bump('parting', call_many('SADD', parting, stay))
+end
+
+local function hold(lane, indices, time)
+  add_hold(indices)
   redis.call('ZADD', holds, int(time + HOLD_US), lane)
 end
 
--- Ends a lane's hold on `indices`: those that nobody else holds and that have left lose their bytes. A draw with
--- replacement holds a record once, however often it gave it.
-local function unhold(lane, indices)
-  if redis.call('ZREM', holds, lane) == 0 then return end
+-- One hold on each ends: those that nobody else holds and that have left lose their bytes. A draw with replacement holds a
+-- record once, however often it gave it.
+local function let_go(indices)
   local ended, pairs_, seen = {}, {}, {}
   for i, holders in ipairs(ask_many('HMGET', held, indices)) do
     local index = indices[i]
@@ -68,4 +74,14 @@ local function unhold(lane, indices)
   end
   bump('parting', -call_many('SREM', parting, gone))
   forget(gone)
+end
+
+-- Ends a lane's hold on `indices`.
+local function unhold(lane, indices)
+  if redis.call('ZREM', holds, lane) == 1 then let_go(indices) end
+end
+
+-- What a dump has read, or will not read any more: at most n of it.
+local function let_go_of_read(n)
+  if count('parting') > 0 then let_go(cut.read_ones(n)) end
 end

@@ -18,17 +18,20 @@
 -- KEYS[17]  rr:{NAME}:versions  zset    index -> version, where max_staleness or the sampler Freshest is set; see age.lua
 -- KEYS[18]  rr:{NAME}:authors   hash    index -> its writer, of those that were never handed out; see age.lua
 -- KEYS[19]  rr:{NAME}:shares    hash    what each writer wrote, and what of it was never handed out; see shares.lua
--- KEYS[20]  rr:{NAME}:lanes     zset    lane -> time of its last request, in microseconds
--- KEYS[21]  rr:{NAME}:requests  hash    lane -> its last number, and the answer to it
--- KEYS[22]  rr:{NAME}:writers   zset    lane -> time of its last write, in microseconds
--- KEYS[23]  rr:{NAME}:waiters   zset    lane -> its place in the line
--- KEYS[24]  rr:{NAME}:waiting   hash    lane -> what it waits for
--- KEYS[25]  rr:{NAME}:none      none    a key that is never there
--- KEYS[26]  rr:{NAME}:events    channel state changes: open, draining, shut, deleted
+-- KEYS[20]  rr:{NAME}:noted     hash    index -> what the record was when a dump began, of those that changed since; see cut.lua
+-- KEYS[21]  rr:{NAME}:kept      zset    indices out of the buffer whose bytes a dump has still to read
+-- KEYS[22]  rr:{NAME}:lanes     zset    lane -> time of its last request, in microseconds
+-- KEYS[23]  rr:{NAME}:requests  hash    lane -> its last number, and the answer to it
+-- KEYS[24]  rr:{NAME}:writers   zset    lane -> time of its last write, in microseconds
+-- KEYS[25]  rr:{NAME}:waiters   zset    lane -> its place in the line
+-- KEYS[26]  rr:{NAME}:waiting   hash    lane -> what it waits for
+-- KEYS[27]  rr:{NAME}:none      none    a key that is never there
+-- KEYS[28]  rr:{NAME}:events    channel state changes: open, draining, shut, deleted
 local config, counters, records, inbox = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local order, holes, uses, parting = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
 local held, holds, leases, leased = KEYS[9], KEYS[10], KEYS[11], KEYS[12]
 local priorities, places, buckets, ranked = KEYS[13], KEYS[14], KEYS[15], KEYS[16]
 local versions, authors, shares = KEYS[17], KEYS[18], KEYS[19]
-local lanes, requests, writers, waiters = KEYS[20], KEYS[21], KEYS[22], KEYS[23]
-local waiting, none, events = KEYS[24], KEYS[25], KEYS[26]
+local noted, kept = KEYS[20], KEYS[21]
+local lanes, requests, writers, waiters = KEYS[22], KEYS[23], KEYS[24], KEYS[25]
+local waiting, none, events = KEYS[26], KEYS[27], KEYS[28]

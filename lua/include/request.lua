@@ -60,6 +60,8 @@ end
 -- Leases and holds that ran out: so many at each script that no call has much to do.
 local function reclaim(time)
   if settings.incoming then drop_incoming() end
+  if cut.state() and cut.state().ends < time then cut.close('late') end
+  let_go_of_read(200)
   reclaim_leases(time)
   for _, slow in ipairs(redis.call('ZRANGEBYSCORE', holds, '-inf', int(time), 'LIMIT', 0, 2)) do
     local last = stored(slow)

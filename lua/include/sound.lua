@@ -57,8 +57,8 @@ end
 
 local function incomplete_versions()
   local live = count('sampleable_size') + count('hidden')
-  local n, kept = redis.call('ZCARD', versions), live + count('leased') + count('parting')
-  if n ~= kept then return wrong_size(versions, n, kept) end
+  local n, all = redis.call('ZCARD', versions), live + count('leased') + count('parting')
+  if n ~= all then return wrong_size(versions, n, all) end
   n = redis.call('ZCOUNT', versions, 0, '+inf')
   if n ~= live then return wrong_size(versions, n, live) end
   n = redis.call('HLEN', authors)
@@ -84,7 +84,7 @@ local function incomplete()
   if count('leased') > 0 and redis.call('EXISTS', leases, leased) < 2 then
     return missing(redis.call('EXISTS', leases) == 0 and leases or leased, 'what is lent')
   end
-  if redis.call('EXISTS', held, holds) == 1 then
+  if redis.call('EXISTS', held, holds) == 1 and redis.call('EXISTS', kept) == 0 then
     return redis.call('EXISTS', held) == 0 and missing(held, 'what ' .. holds .. ' holds')
       or missing(holds, 'who holds ' .. held)
   end

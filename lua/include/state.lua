@@ -2,6 +2,7 @@
 -- @include sound
 -- @include sizes
 -- @include limit
+-- @include fenced
 
 -- A total stays at its last value: a script that is refused here has done half its work. (A write looks beforehand.)
 local function add_to(name, n)
@@ -72,18 +73,29 @@ local function has_records()
   return redis.call('EXISTS', records) == 1
 end
 
--- Reads settings and counters. Another epoch means that the buffer was deleted (and created anew) since the caller opened it.
-local function enter(epoch, inside_gate)
+local function read_settings()
   local values = redis.call('HMGET', config, unpack(SETTINGS))
   for i, name in ipairs(SETTINGS) do settings[name] = values[i] end
-  if settings.epoch ~= epoch then return not settings.epoch and missing_config() or {'GONE', '-'} end
   settings.capacity = tonumber(settings.capacity)
   settings.consume = tonumber(settings.consume_after_n_samples)
-  values = redis.call('HMGET', counters, unpack(COUNTERS))
-  if not values[1] then return missing(counters, 'the hash of counters') end
+end
+
+-- Gives whether they are there.
+local function read_counters()
+  local values = redis.call('HMGET', counters, unpack(COUNTERS))
   for i, value in ipairs(values) do
     if i <= TOTALS then loaded[COUNTERS[i]] = tonumber(value or 0) else settings[COUNTERS[i]] = value or '0' end
   end
+  return values[1]
+end
+
+-- Reads settings and counters. Another epoch means that the buffer was deleted (and created anew) since the caller opened it.
+local function enter(epoch, inside_gate)
+  read_settings()
+  if settings.epoch ~= epoch then return not settings.epoch and missing_config() or {'GONE', '-'} end
+  local fence = not_now(settings.fenced)
+  if fence then return fence end
+  if not read_counters() then return missing(counters, 'the hash of counters') end
   local damaged = unsound()
   if damaged or inside_gate then return damaged end
   if not has_records() then

@@ -54,6 +54,7 @@ end
 local function acknowledge(lease)
   local indices = end_lease(lease)
   if not indices then return nil end
+  cut.note(indices)
   local _, last = count_uses(indices)
   local gone = only(indices, last, true)
   bump('consumed', #gone)
@@ -65,6 +66,7 @@ end
 -- A batch that is to be fetched, or asked for again, is held. One that takes nothing and comes with its bytes needs no hold.
 local function hand_out(indices, with_bytes, lease, length, time)
   local words, counts, gone = {}, {}, {}
+  if (settings.consume or 0) > 1 or age.is_kept() then cut.note(indices) end
   if lease then
     words, counts = lend_out(indices, lease, length, time)
   elseif settings.consume then

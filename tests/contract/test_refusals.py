@@ -16,10 +16,11 @@ from tests._contract import LARGE, SMALL, Records, about, nothing_changes
 ANSWERS = {"OK", "MORE", "OPEN", "READY", "REWOUND"}
 NUMBERED = (
     "add", "gate", "sample", "ack", "release", "remove", "update", "version", "empty", "shutdown", "reopen", "wait",
-    "settle", "resolve", "pace", "alpha",
+    "settle", "resolve", "pace", "alpha", "swap",
 )  # fmt: skip
-KNOWING = ("get", "page", "stats", "renew", "greet", "doctor")
-PLAIN = ("get", "page", "weights", "stats", "doctor", "audit", "renew", "greet", "delete")
+ENTERING = ("get", "page", "stats", "renew", "greet", "cut", "rows")
+KNOWING = (*ENTERING, "doctor")
+PLAIN = (*KNOWING, "weights", "audit", "delete", "survey", "fence", "restore", "mend")
 
 
 def rows(width=SMALL, **leaves):
@@ -41,6 +42,8 @@ def numbered(raw, verb, width=SMALL, **kwargs):
     arguments["pace"] = {"rate_limiter": "Queue(size=9)", "law": "1 1 1 0 9 9 1"}
     arguments["alpha"] = {"alpha": "0.5", "cursor": "0", "process": ""}
     arguments["version"] = {"version": 5}
+    arguments["swap"] = {"copy": "a", "high": kwargs.pop("high", 9), "own": kwargs.pop("own", 1), "totals": "", "shares": []}
+    arguments["swap"]["copy"] = kwargs.pop("copy", "a")
     arguments["update"] = {"index": pack("<d", 1), "priority": pack("<d", 2.5)}
     return raw(verb, **arguments.get(verb, {}), **kwargs)
 
@@ -51,7 +54,20 @@ def plain(raw, verb, **kwargs):
     arguments["weights"] = {"cursor": "0"}
     arguments["renew"] = {"name": [raw.name]}
     arguments["greet"] = {"given": 9, "numbers": "raw:9"}
-    return raw(verb, **arguments.get(verb, {}), **kwargs)
+    arguments["cut"] = {"id": "a", "step": "open", "most_bytes": 999}
+    arguments["rows"] = {"id": "a", "after": 0, "page_size": 9}
+    arguments["survey"] = {"after": 0, "page_size": 9, "with_bytes": 0}
+    arguments["fence"] = {"id": "a", "hold_us": 999_999}
+    arguments["mend"] = {"id": "a", "copy": "a", "high": 9, "forget": 0, "totals": "", "shares": []}
+    arguments["stage"] = {"first": 1, "ttl_ms": 9999, "config": COPY}
+    arguments["restore"] = {
+        "ttl_ms": 9999, "index": "1", "uses": "", "priority": "", "version": "", "writer": "", "upto": 0, "skipped": 0,
+        "payload": ["x"],
+    }  # fmt: skip
+    return raw(verb, **arguments.get(verb, {}) | kwargs)
+
+
+COPY = ["capacity", "9", "sampler", "Fifo()", "remover", "Fifo()", "consume_after_n_samples", "1", "record_bytes", "9"]
 
 
 class Scene:
@@ -150,6 +166,36 @@ def nothing(scene):
     pass
 
 
+def dump(scene):
+    assert plain(scene.raw, "cut", id="b")[0] == "OK"
+
+
+def fence_off(scene):
+    assert plain(scene.raw, "fence", id="b")[0] == "OK"
+
+
+def copy_beside(scene):
+    assert plain(scene.raw, "stage", epoch="a")[0] == "OK"
+
+
+def shut_beside(scene):
+    copy_beside(scene)
+    shut(scene)
+
+
+def another_copy(scene):
+    assert plain(scene.raw, "stage", epoch="b", config=[*COPY, "schema_hash", "another"])[0] == "OK"
+
+
+def spoil_copy(scene):
+    copy_beside(scene)
+    scene.client.delete(scene.raw.keys.copy.key("records"))
+
+
+def spoil_sampler(scene):
+    scene.client.hset(scene.key("config"), "sampler", "None of ours()")
+
+
 def forgotten(scene, verb):
     scene.raw.name = "nobody"
     return numbered(scene.raw, verb)
@@ -166,7 +212,7 @@ CASES = {
     **for_each([v for v in NUMBERED if v != "settle"], "FORGOTTEN", nothing, forgotten),
     **for_each(NUMBERED, "DAMAGED", lose_stream, lambda s, verb: numbered(s.raw, verb)),
     **for_each(NUMBERED, "DAMAGED", lose_counters, lambda s, verb: numbered(s.raw, verb)),
-    **for_each(("get", "page", "stats", "renew", "greet"), "DAMAGED", lose_stream, lambda s, verb: plain(s.raw, verb)),
+    **for_each(ENTERING, "DAMAGED", lose_stream, lambda s, verb: plain(s.raw, verb)),
     **for_each(KNOWING, "DAMAGED", lose_counters, lambda s, verb: plain(s.raw, verb)),
     **for_each(NUMBERED, "DAMAGED", lose_config, lambda s, verb: numbered(s.raw, verb)),
     **for_each(KNOWING, "DAMAGED", lose_config, lambda s, verb: plain(s.raw, verb)),
@@ -182,6 +228,18 @@ CASES = {
     **for_each(("sample",), "TOO_LARGE", make_huge, lambda s, verb: numbered(s.raw, verb)),
     **for_each(("sample",), "LAPSED", let_lapse, lambda s, verb: s.raw.sample(2, number=s.raw.number)),
     **for_each(("version",), "LOWER", raise_version, lambda s, verb: numbered(s.raw, verb)),
+    ("cut", "RUNNING", "dump"): (dump, lambda s: plain(s.raw, "cut")),
+    ("rows", "CLOSED", "dump"): (dump, lambda s: plain(s.raw, "rows")),
+    ("fence", "RUNNING", "fence_off"): (fence_off, lambda s: plain(s.raw, "fence")),
+    ("stage", "RUNNING", "another_copy"): (another_copy, lambda s: plain(s.raw, "stage", epoch="a")),
+    ("restore", "DAMAGED", "spoil_copy"): (spoil_copy, lambda s: plain(s.raw, "restore", epoch="a")),
+    ("mend", "CLOSED", "nothing"): (nothing, lambda s: plain(s.raw, "mend")),
+    ("survey", "DAMAGED", "spoil_sampler"): (spoil_sampler, lambda s: plain(s.raw, "survey")),
+    ("swap", "CLOSED", "another_copy"): (another_copy, lambda s: numbered(s.raw, "swap")),
+    ("swap", "SHUT", "shut"): (shut_beside, lambda s: numbered(s.raw, "swap")),
+    ("swap", "SCHEMA", "another_copy"): (another_copy, lambda s: numbered(s.raw, "swap", copy="b")),
+    ("swap", "LIMIT", "copy_beside"): (copy_beside, lambda s: numbered(s.raw, "swap", high=2**53)),
+    ("swap", "MOVED", "copy_beside"): (copy_beside, lambda s: numbered(s.raw, "swap", own=0)),
     **for_each(("add", "gate"), "FULL", lend_all, lambda s, verb: numbered(s.raw, verb)),
     ("open", "MISMATCH", "nothing"): (nothing, lambda s: s.open(capacity="7")),
     ("open", "FORMAT", "spoil_format"): (spoil_format, lambda s: s.open()),

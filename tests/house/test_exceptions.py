@@ -99,7 +99,13 @@ def test_the_tree_names_it_with_its_other_bases(kind):
 
 
 def test_the_tree_names_nothing_else():
-    named = set(re.findall(r"\b\w+Error\b", TREE)) - {"ValueError", "TypeError", "TimeoutError", "RuntimeError"}
+    named = set(re.findall(r"\b\w+Error\b", TREE)) - {
+        "ValueError",
+        "TypeError",
+        "TimeoutError",
+        "RuntimeError",
+        "FileNotFoundError",
+    }
     assert named - {"LookupError", "ConnectionError"} == {kind.__name__ for kind in CLASSES}
 
 

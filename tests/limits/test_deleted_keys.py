@@ -5,6 +5,7 @@ import pytest
 
 from redis_replay import AsyncReplayBuffer, ReplayBuffer
 from redis_replay._keys import NAMES
+from redis_replay._ops_dump import begin
 from redis_replay.exceptions import BufferDamagedError, BufferGoneError
 from redis_replay.samplers import Fifo, Prioritized
 from tests._contract import LARGE, SMALL, Records, refused
@@ -28,7 +29,16 @@ LOST = (
     "versions",
     "authors",
 )  # what nothing makes good
-RENEWED = ("lanes", "requests", "writers", "waiters", "waiting", "shares")  # of calls under way, and who wrote how much
+RENEWED = (
+    "lanes",
+    "requests",
+    "writers",
+    "waiters",
+    "waiting",
+    "shares",
+    "noted",
+    "kept",
+)  # of calls under way, who wrote what
 NEVER_THERE = ("inbox", "none", "events")  # while no call runs
 SMALL_RECORDS, LARGE_RECORDS = Records(SMALL), Records(LARGE)
 
@@ -69,6 +79,8 @@ def prepare(server, name, what):
     buffer = ReplayBuffer(server.target(), name, capacity=100, sampler=sampler, **options)
     buffer.extend(SMALL_RECORDS.many(0, 9))
     reader = ReplayBuffer(server.target(), name)
+    if what in ("noted", "kept"):  # a dump is open
+        reader._read("dumps", begin, "ab12", 2**30)
     if what == "holes":
         buffer.remove([2, 4])
     elif not weighed and not dated:

@@ -1,0 +1,40 @@
+"""Errors of checkpoints: dumps, loads and the files between. Their public place is redis_replay.exceptions."""
+
+from redis_replay._error import ReplayError
+
+
+class CheckpointError(ReplayError, ValueError):
+    """What lies at `path` is no whole checkpoint that this version reads. `reason` says what is wrong; nothing was changed."""
+
+    text = "checkpoint {path!r}: {reason}; nothing was changed"
+    path: str
+    reason: str
+
+
+class CheckpointNotFoundError(CheckpointError, FileNotFoundError):
+    """There is no checkpoint at `path`."""
+
+
+class DumpError(ReplayError):
+    """A dump could not be finished. `reason` says why. The file that was there before is as it was."""
+
+    text = "buffer {name!r}: the dump ended without a file: {reason}"
+    name: str
+    reason: str
+
+
+class LoadError(ReplayError):
+    """A load could not be finished. `reason` says why; nothing was changed."""
+
+    text = "buffer {name!r}: the load ended: {reason}; nothing was changed"
+    name: str
+    reason: str
+
+
+class UnderWayError(ReplayError):
+    """Another dump or load of the buffer (`what`) is under way; one that was killed ends after `seconds`."""
+
+    text = "buffer {name!r}: another {what} is under way; if nobody goes on with it, it ends in {seconds} s"
+    name: str
+    what: str
+    seconds: int
