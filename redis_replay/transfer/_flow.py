@@ -150,7 +150,7 @@ def nested(leaves: Iterable[tuple[tuple[str, ...], Any]]) -> dict[str, Any]:
 
 
 def row_bytes(columns: Any) -> int:
-    """Bytes of the first row of columns: of texts, as they are."""
+    """Bytes of the first row of columns, roughly: of texts their length."""
     if isinstance(columns, dict):
         return sum(map(row_bytes, columns.values()))
-    return int(columns[0].nbytes) if isinstance(columns, np.ndarray) else len(columns[0])
+    return int(columns[:1].nbytes) if isinstance(columns, np.ndarray) else len(str(columns[0]))

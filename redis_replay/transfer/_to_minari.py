@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from copy import deepcopy
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -109,14 +110,13 @@ class _Spaces:
         self.observation = self.observation or _space_of(columns["observation"], self._where)
         self.action = self.action or _space_of(columns["action"], self._where)
         for leaf, space in (("observation", self.observation), ("next_observation", self.observation), ("action", self.action)):
-            self._check(leaf, space, rows(columns[leaf], slice(1)))
+            self._check(leaf, space, columns[leaf])
 
-    def _check(self, leaf: str, space: Any, value: Any) -> None:
+    def _check(self, leaf: str, space: Any, columns: Any) -> None:
         from redis_replay._spaces import Layout
 
-        with reading(f"{self._where}: {leaf}"):
-            wanted = Layout(f"the space of {leaf}", space).batch(_valued(space, value))
-        found, allowed = _described(value), _described(wanted)
+        wanted = Layout(f"the space of {leaf}", space).one(deepcopy(space).sample())
+        found, allowed = _described(columns), _described(wanted)
         if found != allowed:
             raise TransferError(where=self._where, reason=f"its {leaf} is {found}, and the space has {allowed}")
 

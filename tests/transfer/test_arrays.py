@@ -1,4 +1,4 @@
-""".npz and HDF5: by D4RL's names or as they are, in bounded chunks; what is wrong with a file is told before the first write."""
+""".npz and HDF5: by D4RL's names or as they are, in bounded chunks; a bad file is told before the first write."""
 
 import zipfile
 
@@ -142,7 +142,13 @@ def test_a_bad_file_is_refused_before_the_first_write(server, make_buffer, path,
     write(path, d4rl())
     whole = path.read_bytes()
     with make_buffer() as buffer:
-        for content in (None, b"", b"hello", np.zeros(3).tobytes(), *(whole[:cut] for cut in range(0, len(whole), len(whole) // 7))):
+        for content in (
+            None,
+            b"",
+            b"hello",
+            np.zeros(3).tobytes(),
+            *(whole[:cut] for cut in range(0, len(whole), len(whole) // 7)),
+        ):
             path.unlink(missing_ok=True)
             if content is not None:
                 path.write_bytes(content)
