@@ -78,7 +78,8 @@ def test_export_to_minari_with_an_environment(server, make_buffer, run, tmp_path
 
 
 MISSING = {
-    "h5py": ("hdf5", lambda buffer: import_hdf5(buffer, "x.hdf5")), "minari": ("minari", lambda buffer: import_minari(buffer, "x-v0")),
+    "h5py": ("hdf5", lambda buffer: import_hdf5(buffer, "x.hdf5")),
+    "minari": ("minari", lambda buffer: import_minari(buffer, "x-v0")),
     "PIL": ("minari", lambda buffer: export_minari(buffer, "x-v0")),
     "pyarrow": ("parquet", lambda buffer: export_parquet(buffer, "x.parquet")),
 }  # fmt: skip
