@@ -1,7 +1,8 @@
 """The commands of `redis-replay`: each parses, calls public names, and prints."""
 
+import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
@@ -100,6 +101,71 @@ def delete(name: str, yes: bool, url: str) -> None:
             click.confirm(f"Delete buffer {name!r} with its {buffer.storage_size:,} records?", abort=True)
         buffer.delete()
     click.echo(f"buffer {name!r} is deleted")
+
+
+@contextlib.contextmanager
+def _bar(words: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on stderr, where that is a terminal; gives what is called with (done, total)."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task(words, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+@commands.command("import")
+@click.argument("name")
+@click.option("--from", "kind", type=click.Choice(["hdf5", "minari", "npz", "torchrl"]), required=True, help="What it is.")
+@click.argument("source")
+@click.option("--capacity", type=click.IntRange(1), help="Create the buffer. Without it, it has to be there.")
+@_url
+def import_(name: str, kind: str, source: str, capacity: int | None, url: str) -> None:
+    """Write the records of SOURCE, a path or the id of a Minari data set, to the buffer NAME.
+
+    A buffer that is created for a dump of a prioritized TorchRL buffer has that one's sampler.
+    """
+    from redis_replay import transfer
+
+    kinds = {"hdf5": "Hdf5Source", "minari": "MinariSource", "npz": "NpzSource", "torchrl": "TorchRLSource"}
+    with getattr(transfer, kinds[kind])(source) as opened:
+        sampler = {} if opened.sampler is None else {"sampler": opened.sampler}
+        with _open(url, name) if capacity is None else ReplayBuffer(url, name, capacity=capacity, **sampler) as buffer:
+            with _bar(f"{source} → {name}") as progress:
+                done = _counted(lambda: transfer.fill(buffer, opened, progress=progress))
+            click.echo(f"{done:,} records written to buffer {name!r}, which has {buffer.storage_size:,}")
+
+
+def _counted(write: Callable[[], int]) -> int:
+    """Its result; where it fails, how far it came is told beside why."""
+    try:
+        return write()
+    except ReplayError as error:
+        raise click.ClickException(
+            f"{' '.join(str(error).split())}; {getattr(error, 'done', 0):,} records were written"
+        ) from error
+
+
+@commands.command("export")
+@click.argument("name")
+@click.option("--to", "kind", type=click.Choice(["minari", "parquet"]), required=True, help="What it shall be.")
+@click.argument("target")
+@click.option("--env", help="With --to minari: the id of the environment, for its spaces and to be kept with the data set.")
+@_url
+def export(name: str, kind: str, target: str, env: str | None, url: str) -> None:
+    """Write the records of the buffer NAME to TARGET, a new file, or the id or directory of a new Minari data set."""
+    from redis_replay import transfer
+
+    if env and kind != "minari":
+        raise click.UsageError("--env goes with --to minari")
+    with _open(url, name) as buffer, _bar(f"{name} → {target}") as progress:
+        if kind == "minari":
+            done = transfer.export_minari(buffer, target, env=env, progress=progress)
+        else:
+            done = transfer.export_parquet(buffer, target, progress=progress)
+    click.echo(f"{done:,} records written to {target}")
 
 
 @commands.command()

@@ -99,7 +99,7 @@ LAYERS = [
     {"_sync"},
     {"_async"},
     {"_outbox", "_spaces"},
-    {"gymnasium", "torch", "stable_baselines3"},  # what other libraries plug in, beside torchrl/
+    {"gymnasium", "torch", "stable_baselines3"},  # what other libraries plug in, beside torchrl/ and transfer/
 ]
 TOP = "_async"  # the last of the package itself
 PROGRAM = {"_commands", "_crew"}  # of the command line, above the shells
@@ -143,12 +143,24 @@ def test_every_module_has_a_layer():
     assert modules == set(LEVEL)
 
 
-def test_import_is_light():
-    """`import redis_replay` brings nothing that is optional."""
+@pytest.mark.parametrize("package", ["redis_replay", "redis_replay.transfer"])
+def test_import_is_light(package):
+    """To import it brings nothing that is optional."""
     import subprocess
     import sys
 
-    optional = {"torch", "tensordict", "pytest", "gymnasium", "rich", "stable_baselines3", "torchrl"}
-    code = f"import sys, redis_replay; print({optional} & set(sys.modules))"
+    optional = {
+        "torch",
+        "tensordict",
+        "pytest",
+        "gymnasium",
+        "rich",
+        "stable_baselines3",
+        "torchrl",
+        "h5py",
+        "minari",
+        "pyarrow",
+    }
+    code = f"import sys, {package}; print({optional} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
