@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 from redis.exceptions import RedisError
 
-from redis_replay import ReplayBuffer, embedded
+from redis_replay import ReplayBuffer, checkpoint, embedded
 from redis_replay.exceptions import BufferNotFoundError, ReplayError
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -29,7 +29,7 @@ class _OneLine(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except (ReplayError, RedisError, TimeoutError) as error:
+        except (ReplayError, RedisError, OSError) as error:
             raise click.ClickException(" ".join(str(error).split())) from error
 
 
@@ -114,6 +114,38 @@ def _bar(words: str) -> Iterator[Callable[[int, int], None]]:
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task(words, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+@commands.command()
+@click.argument("name")
+@click.argument("path", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--max-hold-bytes", type=click.IntRange(0), default=2**30, show_default=True, help="That the server may keep.")
+@_url
+def dump(name: str, path: Path, max_hold_bytes: int, url: str) -> None:
+    """Write all that the buffer NAME is, at one moment, to the file PATH, while everybody goes on."""
+    with _open(url, name) as buffer, _bar(f"{name} → {path}") as progress:
+        done = buffer.dumps(path, max_hold_bytes=max_hold_bytes, progress=progress)
+    click.echo(f"{done:,} records written to {path}")
+
+
+@commands.command()
+@click.argument("name")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--merge", is_flag=True, help="Write its records as new ones, beside those that are there.")
+@_url
+def load(name: str, path: Path, merge: bool, url: str) -> None:
+    """Put what the file PATH holds in the place of all that the buffer NAME holds.
+
+    A buffer that is not there is created with the settings of the one that was dumped.
+    """
+    saved = checkpoint.open(path)
+    try:
+        buffer = ReplayBuffer(url, name)
+    except BufferNotFoundError:
+        buffer = ReplayBuffer(url, name, **saved.settings)  # type: ignore[arg-type]
+    with buffer, _bar(f"{path} → {name}") as progress:
+        done = buffer.loads(path, merge=merge, progress=progress)
+        click.echo(f"{done:,} records loaded into buffer {name!r}, which has {buffer.storage_size:,}")
 
 
 @commands.command("import")

@@ -1,4 +1,4 @@
-"""The command `redis-replay`: `demo`, `serve`, `stats`, `doctor`, `delete`, `import`, `export`, `bench`.
+"""The command `redis-replay`: `demo`, `serve`, `stats`, `doctor`, `dump`, `load`, `import`, `export`, `delete`, `bench`.
 
 It needs click and rich, the extra `cli`; this module needs neither, so that it can say so.
 """
