@@ -1,6 +1,7 @@
 """What the contract tests share: records of both sizes, everything that a server holds, and raw requests on a lane."""
 
 import contextlib
+import itertools
 import time
 from dataclasses import dataclass
 
@@ -10,8 +11,13 @@ import pytest
 from redis_replay._keys import Keys
 from redis_replay._lua import header, load
 from tests._helpers import SOON
+from tests._server import REAL
 
 AGE = {"seconds_since_write": 0}  # what goes on by itself in stats
+SIZES = [1, 1000, 7999, 8000, 8001, 20_000]  # around the 8,000 values that Lua's stack takes
+ANY_SIZE = pytest.mark.parametrize(  # fakeredis has the same Lua, and needs 9 s to evict or consume 20,000 records one by one
+    ("server", "n"), [*itertools.product(REAL, SIZES), *[("fakeredis", n) for n in (1, 1000, 8001)]], indirect=["server"]
+)
 SMALL, LARGE = 2, 1500  # float32 values in a record's `x`: it goes through add.lua, or as a native XADD between the gates
 
 

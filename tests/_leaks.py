@@ -28,10 +28,13 @@ class Leaves:
         return [name for name in names if pattern is None or not fnmatchcase(name, pattern)]
 
 
-def _settled(look, seconds: float = 1.0) -> list[str]:
+SETTLE_SECONDS = 1.0  # that a thread or a connection may take to end
+
+
+def _settled(look) -> list[str]:
     """What `look` still finds when things have had a moment to end."""
     pause = threading.Event()
-    for attempt in range(int(seconds / 0.01)):
+    for attempt in range(int(SETTLE_SECONDS / 0.01)):
         if not (found := look()):
             return []
         if attempt == 10:

@@ -4,10 +4,11 @@ With REDIS_REPLAY_TEST_LEAST_RIGHTS=1 whoever does not log in, as buffers do not
 no others; the tests' own clients log in as a user that may do everything.
 """
 
+import functools
 import os
 import shutil
-from collections.abc import Mapping
-from typing import NoReturn
+from collections.abc import Iterable, Mapping
+from typing import Any, NoReturn
 
 import fakeredis
 import pytest
@@ -15,6 +16,7 @@ import redis
 
 from redis_replay import embedded
 from redis_replay.embedded import EmbeddedServer
+from tests._fake import FakeServer
 from tests._rights import rights
 
 REAL = ("valkey", "redis")
@@ -27,6 +29,11 @@ def turns(n: int = 0) -> list[tuple[str, str]]:
     An odd `n` gives the other two pairs.
     """
     return [("sync", REAL[n % 2]), ("async", REAL[1 - n % 2])]
+
+
+def in_turn(cases: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Each case once, on one real server and the other in turn, for what another test shows to be the same on both."""
+    return [(REAL[n % 2], *case) for n, case in enumerate(cases)]
 
 
 HOW = {
@@ -53,6 +60,9 @@ def missing(kind: str, environ: Mapping[str, str] = os.environ) -> NoReturn:
         pytest.skip(text)
     pytest.fail(text, pytrace=False)
 
+
+# redis-py reads its own version from the disk for each connection that it makes, which takes longer than to connect.
+redis.utils.get_lib_version = functools.cache(redis.utils.get_lib_version)
 
 LEAST_RIGHTS = os.environ.get("REDIS_REPLAY_TEST_LEAST_RIGHTS") == "1"
 ADMIN = {"username": "admin", "password": "admin"}
@@ -82,7 +92,7 @@ class Server:
     def __init__(self, kind: str) -> None:
         self.kind = kind
         self.url = None if kind == "fakeredis" else running(kind).url
-        self._fake = fakeredis.FakeServer() if kind == "fakeredis" else None
+        self._fake = FakeServer() if kind == "fakeredis" else None
         self._clients: list[redis.Redis] = []
         self._async_clients: list[redis.asyncio.Redis] = []
 

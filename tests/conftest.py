@@ -5,6 +5,7 @@ the leak check looks for keys, threads and connections that are still there (`te
 """
 
 import contextlib
+import gc
 import hashlib
 import os
 import random
@@ -29,6 +30,12 @@ def pytest_configure(config):
     os.environ.setdefault(_SEED, str(random.SystemRandom().randrange(2**32)))  # workers inherit it
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job: interrupts are under test
+
+
+def pytest_collection_finish(session):
+    """What was imported and collected stays to the end: no `gc.collect()`, here or in a forked child, walks it again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_report_header(config):

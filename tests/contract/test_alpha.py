@@ -9,6 +9,7 @@ from redis_replay._keys import Keys
 from redis_replay.exceptions import ArgumentError, BufferDamagedError, ConfigMismatchError, ConnectionLostError, ReplayError
 from redis_replay.samplers import Fifo, MinHeap, Prioritized, Uniform
 from tests._contract import nothing_changes, refused
+from tests._server import in_turn
 from tests.contract.test_priorities import draw_counts, follows
 
 PER = Prioritized(alpha=0.6, beta=0.4)
@@ -49,7 +50,7 @@ def test_each_weight_is_that_of_the_formula(server, make_buffer, client, small, 
     assert buffer.doctor().ok
 
 
-@pytest.mark.parametrize("alpha", [0.0, 1.3])
+@pytest.mark.parametrize(("real_server", "alpha"), in_turn([(0.0,), (1.3,)]), indirect=["real_server"])
 def test_draws_follow_the_new_law(real_server, make_buffer, small, alpha):
     """200,000 draws of 500 records whose priorities span four orders of magnitude; 0 draws evenly."""
     buffer = make_buffer(sampler=PER, capacity=500, seed=1)

@@ -9,7 +9,10 @@ import pytest
 from redis_replay import Updated
 from redis_replay.exceptions import ArgumentError, BufferDamagedError, ConfigMismatchError, NotReadyError
 from redis_replay.samplers import Fifo, Prioritized
+from tests._bins import Bins
 from tests._contract import nothing_changes, numbers, refused
+from tests._mrg import Mrg32k3a
+from tests._server import in_turn
 
 PER = Prioritized(alpha=0.6, beta=0.4)
 REMEMBERING = {"none": {}, "counting": {"consume_after_n_samples": 1000}}
@@ -32,7 +35,21 @@ def draw_counts(buffer, n, draws, batch=8000):
     return counts
 
 
-@pytest.mark.parametrize(("alpha", "eps"), [(1.0, 0.0), (0.6, 1e-8), (2.0, 0.1), (0.0, 0.0)])
+LAWS = [(1.0, 0.0), (0.6, 1e-8), (2.0, 0.1), (0.0, 0.0)]
+
+
+@pytest.mark.parametrize(("alpha", "eps"), LAWS)
+def test_every_server_draws_what_the_model_does(server, make_buffer, make_raw, small, alpha, eps):
+    """The same seeds give the same draws everywhere, so that the law of many draws need be seen on one server alone."""
+    priority = 10 ** np.random.default_rng(0).uniform(-2, 2, 500)
+    make_buffer(sampler=Prioritized(alpha=alpha, beta=0.0, eps=eps), capacity=500).extend(small.many(0, 500), priority=priority)
+    model, raw = Bins(alpha, eps), make_raw()
+    for index, of_one in enumerate(priority.tolist(), 1):
+        model.enter(index, of_one)
+    assert raw.sample(2000, 1)[7] == " ".join(map(str, model.draw(2000, Mrg32k3a(raw.seeds), distinct=False)))
+
+
+@pytest.mark.parametrize(("real_server", "alpha", "eps"), in_turn(LAWS), indirect=["real_server"])
 def test_draws_follow_the_law(real_server, make_buffer, small, alpha, eps):
     """200,000 draws of 500 records whose priorities span four orders of magnitude."""
     buffer = make_buffer(sampler=Prioritized(alpha=alpha, beta=0.0, eps=eps), capacity=500, seed=1)
@@ -49,12 +66,17 @@ def test_the_judge_of_laws_can_fail():
     assert not follows(np.random.default_rng(0).multinomial(100_000, np.linspace(0.5, 1.5, 100) / 100).astype(float), even)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4095, 4096, 4097])
+@pytest.mark.parametrize(
+    ("real_server", "size"), in_turn([(1,), (2,), (3,), (4095,), (4096,), (4097,)]), indirect=["real_server"]
+)
 def test_equal_priorities_are_drawn_evenly(real_server, make_buffer, small, size):
-    """The first and the last, too, whatever the size; and those of priority 0 never."""
+    """The first and the last, too, whatever the size; and those of priority 0 never.
+
+    Of two and three records 24,000 draws tell a law that is off by 2 %; of 4,096 it takes 200,000 to tell one by 5 %.
+    """
     buffer = make_buffer(sampler=Prioritized(alpha=0.4, beta=1.0), capacity=size, seed=1)
     indices = buffer.extend(small.many(0, size), priority=0.5)
-    counts = draw_counts(buffer, size, 200_000)
+    counts = draw_counts(buffer, size, 200_000 if size > 3 else 24_000)
     assert counts.min() > 0
     assert size == 1 or follows(counts, np.full(size, 1 / size))
     _, info = buffer.sample(8000, True, min_items=1)

@@ -15,8 +15,10 @@ from redis_replay.exceptions import (
     ReplayError,
 )
 from redis_replay.samplers import MAX_CHOSEN, Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Uniform
+from tests._bins import Bins
 from tests._contract import LARGE, Records, nothing_changes, numbers, refused, stored_numbers
 from tests._mrg import Mrg32k3a
+from tests._server import in_turn
 from tests.contract.test_priorities import follows
 
 PER = Prioritized(alpha=1.0, beta=0.4, eps=0.0)
@@ -74,7 +76,25 @@ def test_a_write_takes_one_seed_where_it_needs_one(server, make_buffer, small, r
     assert len(taken) == seeded
 
 
-@pytest.mark.parametrize("remover", [Uniform(), PER], ids=["uniform", "prioritized"])
+def test_a_remover_by_priority_goes_by_the_handles_seed(server, make_buffer, small):
+    """The same seeds give the same victims everywhere, so that the law of many need be seen on one server alone."""
+    buffer, priority = make_buffer(capacity=8, remover=PER), np.arange(1.0, 9.0)
+    seeds, model = [[n, 2, 3, 4, 5, 6] for n in range(1, 4)], Bins(PER.alpha, PER.eps)
+    buffer._now.core.seeds = iter(seeds).__next__
+    live = buffer.extend(small.many(0, 8), priority=priority).tolist()
+    for index, of_one in zip(live, priority.tolist(), strict=True):
+        model.enter(index, of_one)
+    for given in seeds[1:]:
+        [victim] = model.draw(1, Mrg32k3a(given), distinct=True)
+        model.leave(victim)
+        live = [index for index in live if index != victim] + [buffer.add(small.one(live[-1]), priority=2.0)]
+        model.enter(live[-1], 2.0)
+        assert stored_numbers(buffer) == [index - 1 for index in live]
+
+
+@pytest.mark.parametrize(
+    ("real_server", "remover"), in_turn([(Uniform(),), (PER,)]), ids=["uniform", "prioritized"], indirect=["real_server"]
+)
 def test_random_victims_follow_the_law(real_server, make_buffer, client, small, remover):
     """One of eight goes, two thousand times: evenly, or in proportion to the weights."""
     buffer = make_buffer(capacity=8, remover=remover, seed=4)

@@ -5,7 +5,7 @@ import pytest
 
 from redis_replay.exceptions import ArgumentError, ArgumentTypeError, NotReadyError
 from redis_replay.samplers import Fifo, Lifo, Uniform
-from tests._contract import AGE, LARGE, SMALL, Records, nothing_changes, numbers, refused
+from tests._contract import AGE, ANY_SIZE, LARGE, SMALL, Records, nothing_changes, numbers, refused
 
 SAMPLERS = pytest.mark.parametrize("sampler", [Uniform(), Uniform(replacement=False), Fifo(), Lifo()], ids=repr)
 ENDS = pytest.mark.parametrize("sampler", [Fifo(), Lifo()], ids=repr)
@@ -279,11 +279,9 @@ def test_a_batch_of_the_limit_is_given(real_server, make_buffer, small, sampler,
     assert consume is None or sorted(drawn) == list(range(limit))
 
 
-@pytest.mark.parametrize("n", [1, 1000, 7999, 8000, 8001, 20_000])
+@ANY_SIZE
 def test_a_batch_of_any_size_is_given(server, make_buffer, small, n):
     """Neither Lua's stack nor the number of arguments limits what is drawn and consumed at once."""
-    if n > 8001 and not server.is_real:
-        pytest.skip("fakeredis needs 9 s to consume 20,000 records one by one")
     buffer = make_buffer(capacity=20_000, sampler=Fifo(), consume_after_n_samples=1)
     buffer.extend(small.many(0, n))
     assert numbers(buffer.sample(n)) == list(range(n))

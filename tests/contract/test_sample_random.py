@@ -10,6 +10,7 @@ import pytest
 from redis_replay.samplers import Uniform
 from tests._contract import LARGE, Records, numbers
 from tests._mrg import M1, Mrg32k3a
+from tests._server import in_turn
 
 REPLACEMENT = pytest.mark.parametrize("replacement", [True, False], ids=["with", "without"])
 FIRST_EIGHT = [50, 50, 32, 52, 13, 59, 82, 3]  # of 100 records, by the handle's seed 7: on any server, for ever
@@ -53,7 +54,8 @@ def test_draws_around_holes_are_uniform(server, make_buffer, small):
     assert is_uniform(drawn, 90)
 
 
-def test_batches_without_replacement_are_uniform(server, make_buffer, small):
+@pytest.mark.parametrize("real_server", ["valkey"], indirect=True)
+def test_batches_without_replacement_are_uniform(real_server, make_buffer, small):
     """Over 200 batches of 10 of 40 records, each record is in as many as any other."""
     buffer, drawn = make_buffer(sampler=Uniform(replacement=False), seed=3), Counter()
     buffer.extend(small.many(0, 40))
@@ -62,7 +64,8 @@ def test_batches_without_replacement_are_uniform(server, make_buffer, small):
     assert is_uniform(drawn, 40, spread=30 / 39)
 
 
-def test_places_in_a_batch_are_uniform(server, make_buffer, small):
+@pytest.mark.parametrize("real_server", ["redis"], indirect=True)
+def test_places_in_a_batch_are_uniform(real_server, make_buffer, small):
     """Without replacement a record's place in the batch is as random as its being there."""
     buffer, first, last = make_buffer(sampler=Uniform(replacement=False), seed=4), Counter(), Counter()
     buffer.extend(small.many(0, 10))
@@ -74,8 +77,8 @@ def test_places_in_a_batch_are_uniform(server, make_buffer, small):
     assert is_uniform(last, 10)
 
 
-@REPLACEMENT
-def test_consuming_draws_are_uniform(server, make_buffer, small, replacement):
+@pytest.mark.parametrize(("real_server", "replacement"), in_turn([(True,), (False,)]), indirect=["real_server"])
+def test_consuming_draws_are_uniform(real_server, make_buffer, small, replacement):
     """Which half of 20 records a buffer that consumes gives out first, over 150 fillings."""
     buffer, drawn = make_buffer(sampler=Uniform(replacement), consume_after_n_samples=1, seed=5), Counter()
     for _ in range(150):
@@ -140,7 +143,10 @@ def test_a_copied_handle_has_its_own_stream(server, make_buffer, small):
 @pytest.mark.parametrize("consume", [None, 1])
 @pytest.mark.parametrize("seeds", [(1, 2, 3, 4, 5, 6), (M1 - 1, 1, M1 - 1, 7, 1, 4294944442)], ids=["low", "high"])
 def test_the_script_draws_what_the_model_does(server, make_buffer, make_raw, small, replacement, consume, seeds):
-    """MRG32k3a in Lua's doubles gives the numbers that whole numbers give, around holes, too."""
+    """MRG32k3a in Lua's doubles gives the numbers that whole numbers give, around holes, too.
+
+    On every server: so the law of many draws need be seen on one alone.
+    """
     buffer = make_buffer(sampler=Uniform(replacement), consume_after_n_samples=consume)
     indices = buffer.extend(small.many(0, 50))
     buffer.remove(indices[[0, 7, 8, 30]])

@@ -8,7 +8,7 @@ import pytest
 from redis_replay import _ops_write as write
 from redis_replay.exceptions import ArgumentError, ArgumentTypeError, BufferDamagedError, LimitError, SchemaError
 from redis_replay.samplers import Fifo
-from tests._contract import SMALL, Records, nothing_changes, numbers, refused, stored_numbers
+from tests._contract import ANY_SIZE, SMALL, Records, nothing_changes, numbers, refused, stored_numbers
 from tests.limits._pinger import Pinger, in_time
 
 CONSUMES = pytest.mark.parametrize("consume", [None, 1, 2])
@@ -129,7 +129,7 @@ def test_records_of_both_ways_mix(server, make_buffer):
     assert buffer.doctor().ok
 
 
-@pytest.mark.parametrize("n", [1, 1000, 7999, 8000, 8001, 20_000])
+@ANY_SIZE
 def test_a_batch_of_any_size_goes_in(server, make_buffer, small, n):
     """Neither Lua's stack nor the number of arguments limits a batch, nor what it evicts."""
     buffer = make_buffer(capacity=20_000)
@@ -137,11 +137,9 @@ def test_a_batch_of_any_size_goes_in(server, make_buffer, small, n):
     assert (len(buffer), buffer.write_count) == (n, n)
 
 
-@pytest.mark.parametrize("n", [1, 1000, 7999, 8000, 8001, 20_000])
+@ANY_SIZE
 def test_a_consuming_buffer_takes_large_batches(server, make_buffer, small, n):
     """Where the live indices are listed a large batch and the eviction of one work, too."""
-    if n > 8001 and not server.is_real:
-        pytest.skip("fakeredis needs 9 s to evict 20,000 records one by one")
     buffer = make_buffer(capacity=n, consume_after_n_samples=1)
     buffer.extend(small.many(0, n))
     buffer.extend(small.many(n, 2 * n))

@@ -14,6 +14,12 @@ from tests._leaks import Leaves
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.fixture
+def briefly(monkeypatch):
+    """What is left for good is given 0.2 s to end."""
+    monkeypatch.setattr(_leaks, "SETTLE_SECONDS", 0.2)
+
+
 def leaves(*args, **kwargs):
     return Leaves(pytest.mark.leaves(*args, **kwargs).mark)
 
@@ -31,7 +37,7 @@ def test_a_left_key_is_found_and_removed(server):
     assert server.client().dbsize() == 0
 
 
-def test_a_left_connection_is_found_and_closed(real_server):
+def test_a_left_connection_is_found_and_closed(real_server, briefly):
     other = redis.Redis.from_url(real_server.url, client_name="forgotten")
     other.ping()
     found = _leaks.leaked_from_server(real_server, Leaves(None))
@@ -40,7 +46,7 @@ def test_a_left_connection_is_found_and_closed(real_server):
     other.close()
 
 
-def test_a_left_subscription_is_found(real_server):
+def test_a_left_subscription_is_found(real_server, briefly):
     client = redis.Redis.from_url(real_server.url)
     with client.pubsub() as subscription:
         subscription.subscribe("rr:{x}:wake:1")
@@ -49,7 +55,7 @@ def test_a_left_subscription_is_found(real_server):
     client.close()
 
 
-def test_a_left_thread_is_found():
+def test_a_left_thread_is_found(briefly):
     release = threading.Event()
     before = set(threading.enumerate())
     thread = threading.Thread(target=release.wait, name="forgotten")

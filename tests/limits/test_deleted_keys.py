@@ -1,5 +1,7 @@
 """A key of a buffer that somebody deleted by hand: the next call says so and names it, or goes on as if nothing were."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from redis_replay._ops_dump import begin
 from redis_replay.exceptions import BufferDamagedError, BufferGoneError
 from redis_replay.samplers import Fifo, Prioritized
 from tests._contract import LARGE, SMALL, Records, refused
+from tests._server import KINDS
 
 LOST = (
     "config",
@@ -62,6 +65,11 @@ VERBS = {
 def test_every_key_is_in_one_of_the_lists():
     """A key that a later feature adds must be told apart here, too."""
     assert sorted((*LOST, *RENEWED, *NEVER_THERE)) == sorted(NAMES)
+
+
+# Of an async handle only the shell is another: each key and verb is met on one server, each key and each verb on all.
+CASES = itertools.product(enumerate(LOST), enumerate(("add", "extend", "sample", "get", "stats")))
+ASYNC = [(KINDS[(k + v) % len(KINDS)], what, verb) for (k, what), (v, verb) in CASES]
 
 
 def prepare(server, name, what):
@@ -163,8 +171,7 @@ def test_every_verb_goes_on_without_what_comes_again(damage, what, verb):
     VERBS[verb](buffer)
 
 
-@pytest.mark.parametrize("verb", ["add", "extend", "sample", "get", "stats"])
-@pytest.mark.parametrize("what", LOST)
+@pytest.mark.parametrize(("server", "what", "verb"), ASYNC, indirect=["server"])
 async def test_every_verb_names_a_lost_key_async(damage, server, client, name, what, verb):
     """So does the async handle."""
     lost, buffer = f"rr:{{{name}}}:{what}", AsyncReplayBuffer(server.async_target(), name)

@@ -28,6 +28,7 @@ from redis_replay.samplers import Fifo, Freshest, Lifo, MaxHeap, MinHeap, Priori
 from tests._bins import SIZE, Bins, finish
 from tests._contract import RawLane
 from tests._model import Model, RefusedError
+from tests._server import in_turn
 
 NAMES = itertools.count()
 HANDLES = st.sampled_from("ab")
@@ -400,10 +401,14 @@ def run(server, examples, steps):
 
 
 @pytest.mark.timeout(400)  # a failure is made as short as it can be, which takes minutes
-@pytest.mark.parametrize("real_server", ["valkey", pytest.param("redis", marks=pytest.mark.slow)], indirect=True)
-def test_a_history_equals_the_models(real_server):
+@pytest.mark.parametrize(
+    ("real_server", "examples"),
+    [("valkey", 25), *[pytest.param(*turn, marks=pytest.mark.slow) for turn in in_turn([(60,)] * 2)]],
+    indirect=["real_server"],
+)
+def test_a_history_equals_the_models(real_server, examples):
     """On a real server the buffer and its model agree after every step of random histories."""
-    run(real_server, examples=60, steps=50)
+    run(real_server, examples, steps=50)
 
 
 @pytest.mark.parametrize("server", ["fakeredis"], indirect=True)

@@ -220,7 +220,7 @@ def test_no_lost_wakeup_subscription_never_confirmed(real_server, make_buffer):
 def test_no_lost_wakeup_notices_dropped(server, make_buffer, open_kind, way, times):
     """A wait that misses one notice, or all, ends within the poll interval."""
     writer = make_buffer()
-    handle = open_kind(way, batch_size=2, poll_interval=0.5)
+    handle = open_kind(way, batch_size=2, poll_interval=0.2)
     listener = handle.buffer._now.listener
     missed = deaf(listener, times=times)
     call = handle.start("wait_until_sampleable")
