@@ -1,7 +1,8 @@
 -- audit: a page of a side key: the entries that name no stored record. Reads only.
 -- KEYS     the list of include/keys.lua
 -- ARGV[1]  epoch         text   of the buffer, when the caller opened it
--- ARGV[2]  what          text   order, uses, parting, held, holes, priorities, ranked, versions, authors or leased
+-- ARGV[2]  what          text   order, uses, parting, held, holes, priorities, ranked, versions, authors, kept,
+--                              noted or leased
 -- ARGV[3]  cursor        text   0 to begin, then what the last page gave
 -- Returns  each after a -
 --   OK cursor looked index…           cursor: 0 at the end; looked: entries seen; the indices without a record
@@ -12,7 +13,8 @@ if redis.call('HGET', config, 'epoch') ~= ARGV[1] then return {'GONE', '-'} end
 local SCANS = {order = {'ZSCAN', order, 2}, uses = {'HSCAN', uses, 2}, parting = {'SSCAN', parting, 1},
                held = {'HSCAN', held, 2}, holes = {'ZSCAN', holes, 2},
                priorities = {'HSCAN', priorities, 2, 5}, ranked = {'ZSCAN', ranked, 2},
-               versions = {'ZSCAN', versions, 2}, authors = {'HSCAN', authors, 2}, leased = {'HSCAN', leased, 2, 1}}
+               versions = {'ZSCAN', versions, 2}, authors = {'HSCAN', authors, 2}, kept = {'ZSCAN', kept, 2},
+               noted = {'HSCAN', noted, 2}, leased = {'HSCAN', leased, 2, 1}}
 local command, key, step, page_size = unpack(SCANS[what])
 local page = redis.call(command, key, cursor, 'COUNT', page_size or 200)
 

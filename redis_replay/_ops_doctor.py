@@ -85,7 +85,20 @@ def examine(core: Core) -> Generator[Step, Any, Report]:
     except BufferDamagedError as damage:
         findings = [Finding("I3", damage.key, damage.expected, damage.found)]
     checked = {"records": int(facts["xlen"])}
-    for what in ("order", "uses", "parting", "held", "holes", "leased", "priorities", "ranked", "versions", "authors"):
+    for what in (
+        "order",
+        "uses",
+        "parting",
+        "held",
+        "holes",
+        "leased",
+        "priorities",
+        "ranked",
+        "versions",
+        "authors",
+        "kept",
+        "noted",
+    ):
         looked, wrong = yield from read.audit(core, what)
         checked[what] = looked
         findings += [Finding("I3", core.keys.key(what), "a stored record", f"index {i} without one", i) for i in wrong]
@@ -159,7 +172,8 @@ def _judge(core: Core, facts: dict[str, str]) -> Generator[Finding, None, None]:
         ("I3", core.keys.key("parting"), "entries", n["parting"], n["parting_size"]),
         ("I3", core.keys.key("uses"), "entries", n.get("used", 0), n["uses_size"]),
         ("I3", half, "entries, as its other half has", n["leases"], n["leased_size"]),
-        ("I3", core.keys.key("holds" if n["held"] else "held"), "there as its other half is", n["held"] > 0, n["holds"] > 0),
+        ("I3", core.keys.key("holds" if n["held"] else "held"), "there as its other half is",
+         n["held"] > 0, n["holds"] + n["kept"] > 0),
         ("I3", core.keys.key("waiting"), "entries", n["waiters"], n["waiting"]),
         ("I3", core.keys.key("requests"), "entries", n["lanes"], n["requests"]),
         ("I4", records, "the last id", n["last"], last_id),

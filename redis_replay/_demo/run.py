@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -40,6 +41,7 @@ class Options:
     headless: bool = False
     role: str = "all"
     actor_id: int = 0
+    resume: Path | None = None
     time_limit_s: float = TIME_LIMIT_S
 
     def job(self, url: str) -> Job:
@@ -152,6 +154,9 @@ def _conduct(job: Job, options: Options, write: Callable[[str], object]) -> int:
     title = f"redis-replay demo: CartPole-v1, buffer {job.name}, seed {job.seed}"
     with ReplayBuffer(job.url, job.name, capacity=job.settings.capacity, seed=job.seed, fresh=True) as buffer:
         try:
+            if options.resume is not None:
+                loaded = buffer.loads(options.resume)
+                write(f"resumed from {options.resume}: {loaded:,} transitions of {buffer.write_count:,}")
             plain = options.headless or not sys.stdout.isatty()
             view: View = PlainView(title, write) if plain else LiveView(title)
             why, snapshot = Conductor(job, options, buffer, view).run()

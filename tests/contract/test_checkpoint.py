@@ -33,7 +33,7 @@ KINDS = {
     "weighed-uses": {"sampler": WEIGHED, "consume_after_n_samples": 4, "lease": 100.0},
     "heap": {"sampler": MaxHeap(), "remover": Uniform()},
     "stale": {"sampler": Freshest(), "max_staleness": 2},
-    "ratio": {"rate_limiter": SampleToInsertRatio(4.0, 5, 200.0)},
+    "ratio": {"rate_limiter": SampleToInsertRatio(4.0, 5, 2000.0)},
 }
 KIND = pytest.mark.parametrize("kind", KINDS)
 # Of the server's own, of calls under way, or of who is at work now.
@@ -63,7 +63,8 @@ def lived(make_buffer, kind, name=None):
 
 def figures(buffer):
     """What `stats` tells that is the buffer's own; what is lent counts as come back, as in a dump."""
-    return {key: value for key, value in buffer.stats().items() if key not in PASSING}
+    told = {key: value for key, value in buffer.stats().items() if key not in PASSING}
+    return told | {"total_weight": pytest.approx(told.get("total_weight", 0), rel=1e-12)}  # summed up in another order
 
 
 def priorities(buffer):
@@ -76,8 +77,6 @@ def priorities(buffer):
 def test_a_load_puts_all_of_it_back(server, make_buffer, tmp_path, kind):
     """Records, identities, order, priorities, counters, and what the next draws give: as at the dump, whatever came after."""
     buffer = lived(make_buffer, kind)
-    if buffer.sample.__self__._own.lease:
-        buffer.release([lease for lease in tuple(buffer._own.leases._ended_by)] if False else [])
     assert buffer.dumps(tmp_path / "c") == len(checkpoint.open(tmp_path / "c"))
     expected = [int(record["i"]) for record in checkpoint.open(tmp_path / "c")]
     before, had = figures(buffer), priorities(buffer)
@@ -87,8 +86,7 @@ def test_a_load_puts_all_of_it_back(server, make_buffer, tmp_path, kind):
     assert buffer.loads(tmp_path / "c") == len(expected)
     after = figures(buffer)
     if "lease" in KINDS[kind]:  # those that were lent are there again
-        expected_size = len(expected) - before.get("hidden", 0)
-        assert after["sampleable_size"] + after["hidden"] == len(expected) >= expected_size
+        assert after["sampleable_size"] + after["hidden"] == len(expected)
     else:
         assert after == before
     assert (stored_numbers(buffer), priorities(buffer)) == (expected, had)
@@ -99,7 +97,7 @@ def test_a_load_puts_all_of_it_back(server, make_buffer, tmp_path, kind):
 
 
 @KIND
-def test_another_server_goes_on_from_it(make_buffer, tmp_path, kind, name):
+def test_another_server_goes_on_from_it(server, make_buffer, tmp_path, kind, name):
     """A buffer that was never written to has the records under their own indices; the next one is behind them."""
     first = lived(make_buffer, kind)
     first.dumps(tmp_path / "c")
@@ -114,7 +112,7 @@ def test_another_server_goes_on_from_it(make_buffer, tmp_path, kind, name):
     assert second.doctor().ok
 
 
-def test_a_load_is_drawn_from_at_once_by_who_waits(make_buffer, small, tmp_path, name):
+def test_a_load_is_drawn_from_at_once_by_who_waits(server, make_buffer, small, tmp_path, name):
     """D2: a wait is woken by the load, and not by its poll."""
     full = make_buffer(batch_size=20)
     full.extend(small.many(0, 40))
@@ -129,18 +127,13 @@ def test_a_load_is_drawn_from_at_once_by_who_waits(make_buffer, small, tmp_path,
     assert len(got[0]["i"]) == 20
 
 
-def test_what_changes_meanwhile_is_in_it_as_it_was(make_buffer, tmp_path, monkeypatch):
+def test_what_changes_meanwhile_is_in_it_as_it_was(server, make_buffer, tmp_path, monkeypatch):
     """Between the pages of a dump everything goes on: consumed, evicted, removed, updated; the file knows nothing of it."""
     monkeypatch.setattr("redis_replay._ops_dump.PAGE_RECORDS", 10)
     buffer = make_buffer(capacity=100, sampler=WEIGHED, consume_after_n_samples=2, seed=1)
     index = buffer.extend(Records(SMALL).many(0, 100), priority=np.arange(1, 101))
     buffer.sample(30)
-    now = {int(i): p for i, p in zip(*buffer.priorities(), strict=True)}
-    uses = dict(zip(*np.unique(buffer.sample(1, True)[1].index, return_counts=True), strict=True))
-    assert uses
-    sizes, write_count = len(buffer) + 0, buffer.write_count
-    expected = sorted(now)
-    expected_now = {int(i): p for i, p in zip(*buffer.priorities(), strict=True)}
+    expected = {int(i): p for i, p in zip(*buffer.priorities(), strict=True)}
 
     def meanwhile(done, total):
         if done < 50:
@@ -156,15 +149,14 @@ def test_what_changes_meanwhile_is_in_it_as_it_was(make_buffer, tmp_path, monkey
     found = dict(
         zip(np.concatenate([p.index for p in pages]).tolist(), np.concatenate([p.priority for p in pages]), strict=True)
     )
-    assert found == expected_now
-    assert saved.counters["write_count"] == write_count == 100
-    assert len(saved) == sizes and set(found) <= set(expected)
+    assert (found, saved.counters["write_count"], len(saved)) == (expected, 100, len(expected))
+    assert set(np.concatenate([p.uses for p in pages])) == {-1, 1}
     buffer.stats()  # what was kept for it goes
     assert buffer.stats()["parting"] <= 10
     assert buffer.doctor().ok
 
 
-def test_a_dump_that_would_keep_too_much_ends(make_buffer, small, tmp_path, monkeypatch):
+def test_a_dump_that_would_keep_too_much_ends(server, make_buffer, small, tmp_path, monkeypatch):
     """Writers are never slowed: it is the dump that gives way, and what was there before is whole."""
     monkeypatch.setattr("redis_replay._ops_dump.PAGE_RECORDS", 10)
     buffer = make_buffer(capacity=50)
@@ -180,7 +172,7 @@ def test_a_dump_that_would_keep_too_much_ends(make_buffer, small, tmp_path, monk
 
 
 @pytest.mark.parametrize("end", ["empty", "loads"])
-def test_a_dump_says_what_ended_it(make_buffer, small, tmp_path, monkeypatch, end):
+def test_a_dump_says_what_ended_it(server, make_buffer, small, tmp_path, monkeypatch, end):
     monkeypatch.setattr("redis_replay._ops_dump.PAGE_RECORDS", 10)
     buffer = make_buffer(capacity=50)
     buffer.extend(small.many(0, 50))
@@ -192,7 +184,7 @@ def test_a_dump_says_what_ended_it(make_buffer, small, tmp_path, monkeypatch, en
     assert not (tmp_path / "c").exists()
 
 
-def test_two_dumps_at_once_are_refused_by_name(make_buffer, small, tmp_path, monkeypatch):
+def test_two_dumps_at_once_are_refused_by_name(server, make_buffer, small, tmp_path, monkeypatch):
     monkeypatch.setattr("redis_replay._ops_dump.PAGE_RECORDS", 10)
     buffer = make_buffer()
     buffer.extend(small.many(0, 20))
@@ -206,7 +198,7 @@ def test_two_dumps_at_once_are_refused_by_name(make_buffer, small, tmp_path, mon
     assert buffer.dumps(tmp_path / "c", progress=second) == 20
 
 
-def test_the_dump_of_a_killed_process_ends(make_buffer, make_raw, small):
+def test_the_dump_of_a_killed_process_ends(server, make_buffer, make_raw, small):
     """A minute after its last page: then nothing is kept for it, and another one may begin."""
     buffer, raw = make_buffer(capacity=20), make_raw()
     buffer.extend(small.many(0, 20))
@@ -230,7 +222,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_a_file_that_is_not_whole_changes_nothing(make_buffer, small, client, tmp_path, bad):
+def test_a_file_that_is_not_whole_changes_nothing(server, make_buffer, small, client, tmp_path, bad):
     buffer = make_buffer()
     buffer.extend(small.many(0, 30))
     buffer.dumps(tmp_path / "c")
@@ -240,7 +232,7 @@ def test_a_file_that_is_not_whole_changes_nothing(make_buffer, small, client, tm
     assert caught.value.path == str(tmp_path / "c")
 
 
-def test_what_does_not_fit_changes_nothing(make_buffer, small, client, tmp_path, name):
+def test_what_does_not_fit_changes_nothing(server, make_buffer, small, client, tmp_path, name):
     """No file, a directory, other settings, another schema, a shut buffer."""
     make_buffer().extend(small.many(0, 30))
     buffer = make_buffer(attach=True)
@@ -264,7 +256,7 @@ def test_what_does_not_fit_changes_nothing(make_buffer, small, client, tmp_path,
     assert set(caught.value.differences) == {"capacity", "sampler"}
 
 
-def test_merge_writes_them_beside_what_is_there(make_buffer, small, tmp_path):
+def test_merge_writes_them_beside_what_is_there(server, make_buffer, small, tmp_path):
     buffer = make_buffer(capacity=100, sampler=WEIGHED, max_staleness=5)
     buffer.extend(small.many(0, 10), priority=np.arange(10), version=1)
     buffer.dumps(tmp_path / "c")
@@ -274,7 +266,7 @@ def test_merge_writes_them_beside_what_is_there(make_buffer, small, tmp_path):
     assert (buffer.write_count, buffer.doctor().findings) == (20, ())
 
 
-def test_what_others_write_during_a_load_moves_it_up(make_buffer, small, tmp_path, name):
+def test_what_others_write_during_a_load_moves_it_up(server, make_buffer, small, tmp_path, name):
     """Into a buffer that was empty when it began: nobody's index ever means other bytes."""
     first = make_buffer()
     first.extend(small.many(0, 30))
@@ -283,11 +275,11 @@ def test_what_others_write_during_a_load_moves_it_up(make_buffer, small, tmp_pat
     theirs = []
     second.loads(tmp_path / "c", progress=lambda *_: theirs.append(second.add(small.one(77))))
     assert stored_numbers(second) == list(range(30))
-    assert min(int(i) for i in second.sample(8, return_info=True)[1].index) > max(theirs)
-    assert (second.get([1]) if second.storage_size == 0 else second.doctor().findings) == ()
+    assert min(second.sample(8, return_info=True)[1].index) > max(theirs)
+    assert second.doctor().findings == ()
 
 
-def test_draws_of_before_do_not_come_back(make_buffer, make_raw, small, tmp_path):
+def test_draws_of_before_do_not_come_back(server, make_buffer, make_raw, small, tmp_path):
     """A draw that a load overtook is told that it lapsed; undone it gives nothing back."""
     buffer, raw = make_buffer(consume_after_n_samples=1), make_raw()
     buffer.extend(small.many(0, 10))
@@ -299,7 +291,7 @@ def test_draws_of_before_do_not_come_back(make_buffer, make_raw, small, tmp_path
     assert (len(buffer), buffer.stats()["consumed"], buffer.doctor().findings) == (10, 0, ())
 
 
-def test_state_dict_small_and_whole(make_buffer, small, name):
+def test_state_dict_small_and_whole(server, make_buffer, small, name):
     buffer = make_buffer()
     buffer.extend(small.many(0, 30))
     state = buffer.state_dict()
@@ -327,7 +319,7 @@ async def test_an_async_handle_does_the_same(server, name, small, tmp_path):
         sync.delete()
 
 
-def test_a_dump_leaves_nothing_behind(make_buffer, small, client, tmp_path):
+def test_a_dump_leaves_nothing_behind(server, make_buffer, small, client, tmp_path):
     buffer = make_buffer()
     buffer.extend(small.many(0, 30))
     before = contents(client, ("requests", "lanes"))

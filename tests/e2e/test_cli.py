@@ -151,7 +151,7 @@ def test_without_its_extra_the_command_says_what_to_install(missing):
 
 def test_every_command_has_a_help_text():
     assert {name: bool(command.help) for name, command in commands.commands.items()} == dict.fromkeys(
-        ("stats", "doctor", "delete", "serve", "demo", "bench", "export", "import"), True
+        ("stats", "doctor", "delete", "serve", "demo", "bench", "export", "import", "dump", "load"), True
     )
 
 
