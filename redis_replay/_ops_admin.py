@@ -27,7 +27,7 @@ from redis_replay.exceptions import (
     ServerTooOldError,
 )
 
-FORMAT = "4"  # of what is stored; one higher whenever a key, an answer or a payload changes its meaning
+FORMAT = "5"  # of what is stored; one higher whenever a key, an answer or a payload changes its meaning
 OPEN_SECONDS = 1.5
 NEED = "Redis 7.0 or Valkey 7.2"
 
