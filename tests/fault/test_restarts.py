@@ -8,7 +8,8 @@ import pytest
 import redis
 
 from redis_replay import ReplayBuffer, _ops_write, _requests, limiters, samplers
-from redis_replay.exceptions import BufferGoneError, BufferNotFoundError
+from redis_replay._outbox import Outbox
+from redis_replay.exceptions import BufferGoneError, BufferNotFoundError, ReplayError
 from tests import _server
 from tests._helpers import wait_until
 from tests._ports import on_ports
@@ -251,6 +252,23 @@ def test_lease_of_a_live_reader_is_renewed_afterwards(serve):
         ((_, end),) = client.zrange("rr:{b}:leases", 0, -1, withscores=True)
         wait_until(lambda: client.zrange("rr:{b}:leases", 0, -1, withscores=True)[0][1] > end, 5, "a renewal")
         assert buffer.ack(info.lease).applied == 1
+
+
+def test_what_a_client_has_not_written_yet_is_written_afterwards(serve):
+    """What a recorder gathers is in its program alone: a restart of the server costs it nothing, and it goes in once."""
+    server = serve("aof")
+    with ReplayBuffer(server.url, "b", capacity=9) as buffer:
+        outbox = Outbox(buffer, timeout=0.2)
+        outbox.put(records(2), 2)
+        outbox.flush()
+        outbox.put(records(3, 2), 3)
+        server.kill()
+        with pytest.raises(ReplayError):
+            outbox.flush()
+        assert len(outbox) == 3
+        server.start()
+        outbox.flush()
+        assert ([int(r["i"]) for r in buffer.records()], len(outbox)) == (list(range(5)), 0)
 
 
 # Nothing is kept
