@@ -34,21 +34,22 @@ from redis_replay.exceptions import ArgumentError, EmbeddedServerError
 __all__ = ["EmbeddedServer", "EmbeddedServerError", "find_binary", "resolve", "serve_forever"]
 
 _START_S = 10.0  # without any answer for this long, the start has failed (it takes 0.05 s; loading answers LOADING)
-_LOCK_S = 1.5  # a killed owner's server holds its directory until the watcher has ended it
+_LOCK_S = 2.5  # a killed owner's server holds its directory until the watcher has ended it
+_ORPHAN_S = 60.0  # so does what a killed server had started to rewrite its file, which ends when that is written
 _PATH_BYTES = 103  # of a unix socket's path: 107 on Linux, 103 on macOS
 
 # Descriptors: the watcher's 1 stays open in the server as 3, so that its end-of-file says that the server has ended;
-# its 2 is the lock of a durable directory (else /dev/null), which stays open in the server as 4, so that it is free
-# when the server has ended, and not before. A durable server gets TERM, to write and sync what it has, and 2 s for it.
+# its 2 is the lock of a durable directory (else /dev/null), which stays open in the server alone, as 4, so that it is free
+# when the server has ended, whatever ended it, and not before. A durable server gets TERM, to write and sync what it has,
+# and 2 s for it.
 _WATCHER = """
 private=$1 log=$2 signal=$3; shift 3
 "$@" 4>&2 3>&1 >>"$log" 2>&1 </dev/null &
 pid=$!
 echo "$pid"
-exec >/dev/null
+exec >/dev/null 2>&1
 trap '' HUP INT QUIT TERM
 read -r _
-exec 2>/dev/null
 kill -"$signal" "$pid"
 if [ "$signal" = TERM ]; then (sleep 2; kill -KILL "$pid") & guard=$!; fi
 wait "$pid"
@@ -114,6 +115,8 @@ class EmbeddedServer:
         lock = None if self.directory is None else _lock_directory(self.directory)
         try:
             self._private = _private_directory()
+            if lock is not None:
+                self._take_over(lock)
             self._start(binary, port, lock)
         finally:
             if lock is not None:
@@ -128,6 +131,13 @@ class EmbeddedServer:
     @property
     def _socket(self) -> str:
         return f"{self._private}/s"
+
+    def _take_over(self, lock: int) -> None:
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, os.fsencode(self._socket), 0)
+        assert self.directory is not None
+        for left in self.directory.glob("temp-rewriteaof-*.aof"):  # of a server that was killed: as large as its data
+            left.unlink(missing_ok=True)
 
     def _start(self, binary: str, port: int | None, lock: int | None) -> None:
         log = f"{self._private}/log"
@@ -231,22 +241,38 @@ def _private_directory() -> str:
 
 
 def _lock_directory(directory: Path) -> int:
-    """Create the directory if need be, and lock it. Whoever holds the descriptor, or a copy of it, holds the lock."""
+    """Create the directory if need be, and lock it. Whoever holds the descriptor, or a copy of it, holds the lock. The file
+    names the socket of the server that has it, or had it last.
+    """
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise EmbeddedServerError(reason=f"cannot keep data in {directory}: {error.strerror}") from error
-    deadline = time.monotonic() + _LOCK_S
+    began = time.monotonic()
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return lock
         except BlockingIOError:
-            if time.monotonic() > deadline:
+            holder = os.pread(lock, _PATH_BYTES + 1, 0)
+            if time.monotonic() > began + (_LOCK_S if _listens(holder) else _ORPHAN_S):
                 os.close(lock)
                 raise EmbeddedServerError(reason=f"{directory} is in use by another embedded server") from None
             time.sleep(0.02)
+
+
+def _listens(path: bytes) -> bool:
+    """Whether a server has that socket: a killed one has not, nor has what it had started."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(0.5)
+        try:
+            connection.connect(path)
+        except TimeoutError:
+            return True
+        except OSError:
+            return False
+        return True
 
 
 def _ping(path: str) -> bytes:

@@ -87,6 +87,7 @@ class Proxy:
                 far.connect(self._upstream)
             except OSError:
                 near.close()
+                far.close()
                 continue
             with self._lock:
                 self._sockets |= {near, far}

@@ -2,13 +2,21 @@
 -- @include cut
 local HOLD_US = 60 * 1000000
 
--- Entries go one by one, which is slow; at once where they are known to be the oldest: no more stay than are live above.
+-- The lowest index that is live and above `index`; above all that was ever given if none is.
+local function next_live(index)
+  local above = live_above(index)
+  return above > 0 and tonumber(live_at(present() - above)) or count('last') + 1
+end
+
+-- Entries go one by one, which is slow; at once where they are known to be the oldest: no more stay than are live above. Up to
+-- one that stays, or behind all: where an XDEL took the last entry of a node, a trim that ends before it leaves the node without
+-- any entry, and there are servers that save such a node and refuse to load it (redis #15808).
 -- No index may come twice here, or in what calls this: fewer would go than are counted.
 local function delete_stored(indices)
   local top = 0
   for _, index in ipairs(indices) do top = math.max(top, tonumber(index)) end
   if #indices > 1 and live_above(top) == count('storage_size') - #indices then
-    return redis.call('XTRIM', records, 'MINID', '0-' .. int(top + 1))
+    return redis.call('XTRIM', records, 'MINID', '0-' .. int(next_live(top)))
   end
   return delete_entries(indices)
 end

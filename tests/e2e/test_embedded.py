@@ -314,7 +314,8 @@ def test_a_durable_directory_opens_at_once_after_its_owner_was_killed(directory)
         assert client.get("a") == "1"
 
 
-def test_a_durable_directory_in_use_is_refused(directory):
+def test_a_durable_directory_in_use_is_refused(directory, monkeypatch):
+    monkeypatch.setattr(embedded, "_LOCK_S", 0.3)
     with EmbeddedServer(directory) as first:
         with pytest.raises(EmbeddedServerError, match=f"{directory} is in use by another embedded server"):
             EmbeddedServer(directory)

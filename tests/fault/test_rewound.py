@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import pickle
-import shutil
 
 import pytest
 import redis
@@ -12,65 +11,15 @@ from redis_replay import ReplayBuffer, _ops_write, _requests, samplers
 from redis_replay.exceptions import BufferGoneError, RecordNotFoundError
 from tests import _server
 from tests._helpers import wait_until
-from tests._ports import Program, on_ports
+from tests._ports import on_ports
 from tests._proxy import Proxy
+from tests._rewindable import KEEPS, Rewindable
 from tests._waiting import Running, blocked, open_handle, record, records, tags
 from tests.fault.test_connections import large
 
 pytestmark = pytest.mark.fault
 JUMP = 2**32  # indices that nobody is given after a server was found to be another
 QUEUE = {"sampler": samplers.Fifo(), "consume_after_n_samples": 1}
-KEEPS = {  # how it keeps its data; what was not kept when they were put aside is lost
-    "aof": ["--appendonly", "yes", "--appendfsync", "always", "--save", ""],
-    "everysec": ["--appendonly", "yes", "--appendfsync", "everysec", "--save", ""],
-    "rdb": ["--appendonly", "no", "--save", ""],
-}
-NOTHING = ["--appendonly", "no", "--save", ""]
-
-
-class Rewindable:
-    """A server whose data can be put aside, and which can be set back to that."""
-
-    def __init__(self, binary, directory, how, port):
-        self.port, self.url = port, f"redis://127.0.0.1:{port}/0"
-        keeps = KEEPS.get(how, NOTHING)
-        self._command = [binary, "--bind", "127.0.0.1", "--port", str(port), "--dir", str(directory / "data"), *keeps]
-        self._data, self._kept, self._how = directory / "data", directory / "kept", how
-        self._data.mkdir(exist_ok=True)
-        self.start()
-
-    def start(self):
-        """Starts it, with what it finds; returns when it has loaded that."""
-        self._process = Program(self._command, port=self.port)
-        with redis.Redis(port=self.port) as client:
-            wait_until(lambda: not client.info("persistence")["loading"], 10, "the server to load")
-
-    def keep(self):
-        """Puts its data aside, as they are now. An append-only file holds all that was answered."""
-        if self._how == "rdb":
-            with redis.Redis.from_url(self.url) as client:
-                client.save()
-        if self._how == "everysec":  # it holds writes back while the disk is slow
-            with redis.Redis.from_url(self.url) as client:
-                wait_until(lambda: not client.info("persistence")["aof_buffer_length"], 10, "the file to hold all")
-        shutil.rmtree(self._kept, ignore_errors=True)
-        shutil.copytree(self._data, self._kept)
-
-    def kill(self):
-        """Ends it at once."""
-        self._process.kill()
-
-    def rewind(self):
-        """It ends at once and comes back as it was when its data were put aside."""
-        self.kill()
-        shutil.rmtree(self._data)
-        if self._kept.exists():
-            shutil.copytree(self._kept, self._data)
-        else:
-            self._data.mkdir()
-        self.start()
-
-    close = kill
 
 
 @pytest.fixture(params=_server.REAL)
