@@ -68,10 +68,11 @@ function exchange.run(high, totals, time)
   read_counters()
   limit.law = limit.parse(settings.law)
   read_ranges(settings.skipped or '')
-  if last > count('last') then
+  local newest = redis.call('XREVRANGE', records, '+', '-', 'COUNT', 1)[1]
+  if not newest or newest[1] ~= '0-' .. int(last) then
     redis.call('XADD', records, '0-' .. int(last), 'd', '')
     redis.call('XDEL', records, '0-' .. int(last))
-    skip_to(last)
   end
+  if last > count('last') then skip_to(last) end
   set_count('clock', time)
 end
