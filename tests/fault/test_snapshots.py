@@ -309,13 +309,14 @@ def test_kill_amid_a_rewrite_loses_nothing(serve):
     assert judged(server) == (0, 0, True, ())
 
 
-def test_cut_file_loads_up_to_a_whole_call(serve, tmp_path, seed):
+@pytest.mark.parametrize("make", [records, large])
+def test_cut_file_loads_up_to_a_whole_step(serve, tmp_path, seed, make):
     """An append-only file whose tail is cut off anywhere: what was answered before the cut is there, nothing is half there."""
     server, generator, ends = serve("aof"), random.Random(seed), []
     with ReplayBuffer(server.url, "b", capacity=10_000) as buffer:
         (file,) = (server.data / "appendonlydir").glob("*.incr.aof")
         for number in range(6):
-            buffer.extend(large(3, 3 * number))
+            buffer.extend(make(3, 3 * number))
             ends.append(file.stat().st_size)
         server.kill()
     cuts = [(n, generator.randrange(ends[n - 1], ends[n])) for n in range(1, 6)] + [(5, ends[5] - 1)]
