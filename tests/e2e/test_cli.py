@@ -149,6 +149,26 @@ def test_without_its_extra_the_command_says_what_to_install(missing):
     assert done.stderr == f"redis-replay: its command line needs {missing}: pip install 'redis-replay[cli]'\n"
 
 
+def test_dump_and_load_bring_a_buffer_to_another_name(run, buffer, tmp_path):
+    """Where there is none of that name it is made with the settings of the one that was dumped."""
+    path = str(tmp_path / "c")
+    assert run("dump", buffer.name, path).stdout == f"3 records written to {path}\n"
+    other = f"{buffer.name}-2"
+    assert run("load", other, path).stdout == f"3 records loaded into buffer {other!r}, which has 3\n"
+    assert run("load", other, path, "--merge").stdout == f"3 records loaded into buffer {other!r}, which has 6\n"
+    assert run("delete", other, "--yes").exit_code == 0
+
+
+def test_a_load_of_what_is_no_checkpoint_is_one_line(run, buffer, tmp_path):
+    """And makes no buffer."""
+    (tmp_path / "c").write_bytes(b"something else")
+    for path in ("c", "nothing", "."):
+        done = run("load", f"{buffer.name}-2", str(tmp_path / path))
+        assert (done.exit_code, done.stderr.count("\n")) == (1, 1)
+        assert str(tmp_path / path) in done.stderr
+    assert run("stats", f"{buffer.name}-2").exit_code == 1
+
+
 def test_every_command_has_a_help_text():
     assert {name: bool(command.help) for name, command in commands.commands.items()} == dict.fromkeys(
         ("stats", "doctor", "delete", "serve", "demo", "bench", "export", "import", "dump", "load"), True
