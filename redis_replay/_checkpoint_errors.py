@@ -1,5 +1,7 @@
 """Errors of checkpoints: dumps, loads and the files between. Their public place is redis_replay.exceptions."""
 
+from typing import Any
+
 from redis_replay._error import ReplayError
 
 
@@ -29,6 +31,19 @@ class LoadError(ReplayError):
     text = "buffer {name!r}: the load ended: {reason}; nothing was changed"
     name: str
     reason: str
+
+
+class PartlyLoadedError(LoadError):
+    """Of an ensemble: its member `member` (0 is the first), the buffer `name`, is as it was; those of `loaded` are loaded."""
+
+    text = "{listing}, and member {member} of the ensemble, buffer {name!r}, is not: {reason}"
+    member: int
+    loaded: tuple[int, ...]
+
+    def _message(self, **data: Any) -> str:
+        which = ", ".join(map(str, data["loaded"]))
+        listing = f"member {which} is loaded" if len(data["loaded"]) == 1 else f"members {which} are loaded"
+        return super()._message(listing=listing, **data)
 
 
 class UnderWayError(ReplayError):

@@ -60,10 +60,7 @@ def load(core: Core, lane: Lane, source: Source, progress: Progress | None) -> G
         CheckpointError, CheckpointNotFoundError, CheckpointMismatchError, SchemaError, LoadError, UnderWayError;
         BufferShutDownError, LimitError, OutOfMemoryError, BufferGoneError, ConnectionLostError, OutcomeUnknownError.
     """
-    saved: Checkpoint = yield Work(lambda: checkpoint.open(source))
-    _check_sum(saved)
-    live = yield from _config(core)
-    _check_settings(core, live, saved)
+    saved = yield from prove(core, source)
     margin = 0
     while True:
         plan = yield from _plan(core, saved, margin)
@@ -84,6 +81,18 @@ def load(core: Core, lane: Lane, source: Source, progress: Progress | None) -> G
         if reply.word != "MOVED":
             raise _ended(core) if reply.word == "CLOSED" else rq.refused(core, "swap", reply)
         margin = FAR
+
+
+def prove(core: Core, source: Source) -> Generator[Step, Any, Checkpoint]:
+    """The checkpoint, if it is whole and fits the buffer as it is. Changes nothing.
+
+    Raises:
+        CheckpointError, CheckpointNotFoundError, CheckpointMismatchError, SchemaError; BufferGoneError, ConnectionLostError.
+    """
+    saved: Checkpoint = yield Work(lambda: checkpoint.open(source))
+    _check_sum(saved)
+    _check_settings(core, (yield from _config(core)), saved)
+    return saved
 
 
 def merge(core: Core, lane: Lane, source: Source, progress: Progress | None) -> Generator[Step, Any, int]:
@@ -125,7 +134,7 @@ def _config(core: Core) -> Generator[Step, Any, dict[str, str]]:
 def _check_sum(saved: Checkpoint) -> None:
     """I2: each record that was written is there, or is counted as gone."""
     n = saved.counters
-    gone = sum(n[name] for name in ("consumed", "evicted", "removed", "stale"))
+    gone = sum(n[name] for name in checkpoint.GONE)
     if n["write_count"] != len(saved) + gone:
         reason = f"write_count is {n['write_count']}, and {len(saved)} records are there, {gone} are gone"
         raise CheckpointError(path=saved.path, reason=reason)

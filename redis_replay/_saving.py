@@ -38,6 +38,17 @@ def _source(path: Any) -> Source:
     raise ArgumentTypeError(name="path", allowed="a path, or the bytes of a checkpoint", found=path)
 
 
+def _path(path: Any) -> str | PathLike[str]:
+    """Where `dumps` writes to.
+
+    Raises:
+        ArgumentTypeError: it is no path.
+    """
+    if isinstance(path, (str, PathLike)):
+        return path
+    raise ArgumentTypeError(name="path", allowed="a path", found=path)
+
+
 def _state(core: Core, url: str, stats: Mapping[str, Any], position: int, data: bytes | None) -> dict[str, Any]:
     state = {
         "url": url,
@@ -101,7 +112,7 @@ class Saves:
             UnderWayError: another dump of the buffer is under way, or another one writes to this file.
             OSError: the file cannot be written. BufferGoneError, BufferDamagedError, ConnectionLostError.
         """
-        n: int = self._read("dumps", dump.dump_to, path, _most(max_hold_bytes), progress)
+        n: int = self._read("dumps", dump.dump_to, _path(path), _most(max_hold_bytes), progress)
         return n
 
     def loads(self, path: Source, *, merge: bool = False, progress: Progress | None = None) -> int:
@@ -168,7 +179,7 @@ class AsyncSaves:
     async def dumps(
         self, path: str | PathLike[str], *, max_hold_bytes: int = HOLD_BYTES, progress: Progress | None = None
     ) -> int:  # fmt: skip
-        return int(await self._read("dumps", dump.dump_to, path, _most(max_hold_bytes), progress))
+        return int(await self._read("dumps", dump.dump_to, _path(path), _most(max_hold_bytes), progress))
 
     async def loads(self, path: Source, *, merge: bool = False, progress: Progress | None = None) -> int:
         operation = load.merge if opt.flag("merge", merge) else load.load

@@ -26,6 +26,7 @@ from redis_replay.exceptions import BufferDamagedError, CheckpointError
 
 FORMAT, VERSION = "redis-replay checkpoint", 1
 SETTINGS = ("capacity", "sampler", "remover", "rate_limiter", "consume_after_n_samples", "lease", "max_staleness")
+GONE = ("consumed", "evicted", "removed", "stale")  # counters of records that are there no more
 NONE = -1  # of a number that a record does not have
 
 
@@ -88,7 +89,7 @@ class Checkpoint:
         self._n = end.get("records")
         self.name, self.epoch = head["name"], head["epoch"]
         self.last = int(head["last"])
-        self.counters: Mapping[str, int] = head["counters"]
+        self.counters: Mapping[str, int] = _counters(head["counters"], int(self._n or 0))
         self.config: Mapping[str, str] = head["config"]
         self.shares: Mapping[str, str] = head["shares"]
         if self._n != head["records"]:
@@ -142,6 +143,12 @@ class Checkpoint:
             for index, payload in zip(page.index, page.payload, strict=True):
                 assert schema is not None
                 yield decode_record(schema, payload, int(index))
+
+
+def _counters(written: Mapping[str, int], records: int) -> dict[str, int]:
+    """As they are in the file; those that it has not are 0, and every record was written once."""
+    every = dict.fromkeys((*GONE, "sample_calls", "samples_returned"), 0) | dict(written)
+    return {"write_count": records + sum(every[name] for name in GONE)} | every
 
 
 def open(path: blocks.Source) -> Checkpoint:  # noqa: A001 - as gzip.open and others

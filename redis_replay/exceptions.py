@@ -36,6 +36,7 @@
     │   └── CheckpointMismatchError         it is of a buffer with other settings
     ├── DumpError                           a dump ended before its end
     ├── LoadError                           a load ended before its end
+    │   └── PartlyLoadedError               so of an ensemble, when some of its members were loaded
     └── UnderWayError                       another dump or load of the buffer is under way
 
 Each error carries its data as attributes, and its text is made from them. All of them pickle and copy whole.
@@ -49,6 +50,7 @@ from redis_replay._checkpoint_errors import (
     CheckpointNotFoundError,
     DumpError,
     LoadError,
+    PartlyLoadedError,
     UnderWayError,
 )
 from redis_replay._error import ReplayError
@@ -327,6 +329,7 @@ __all__ = [
     "OutOfMemoryError",
     "OutcomeLostError",
     "OutcomeUnknownError",
+    "PartlyLoadedError",
     "ProtocolError",
     "RecordDecodeError",
     "RecordNotFoundError",

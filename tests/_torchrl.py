@@ -28,6 +28,29 @@ def cartpole():
     return GymEnv("CartPole-v1", categorical_action_encoding=True)
 
 
+def dqn(rb, frames=600, **more):
+    """A Trainer of torchrl, learning CartPole: it collects, extends, samples, learns, and updates priorities."""
+    from torch import nn
+    from torchrl.collectors import Collector
+    from torchrl.modules import QValueActor
+    from torchrl.objectives import DQNLoss
+    from torchrl.trainers import ReplayBufferTrainer, Trainer
+
+    torch.manual_seed(0)
+    env = cartpole()
+    net = nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 2))
+    actor = QValueActor(net, in_keys=["observation"], spec=env.action_spec, action_space="categorical")
+    loss = DQNLoss(actor, action_space="categorical", delay_value=False)
+    loss.make_value_estimator(gamma=0.99)  # else the first step makes it, too late for a state that is loaded before
+    collector = Collector(env, actor, frames_per_batch=100, total_frames=frames)
+    trainer = Trainer(
+        collector=collector, total_frames=frames, frame_skip=1, optim_steps_per_batch=2, loss_module=loss,
+        optimizer=torch.optim.Adam(loss.parameters()), progress_bar=False, **more,
+    )  # fmt: skip
+    ReplayBufferTrainer(rb, batch_size=32, flatten_tensordicts=True).register(trainer)
+    return trainer
+
+
 def forked(function, handle):
     """What `function(handle)` gives in a forked child."""
     context = multiprocessing.get_context("fork")

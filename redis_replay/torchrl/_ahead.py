@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from threading import Lock
 from typing import Any
 
@@ -14,7 +14,7 @@ class Ahead:
 
     Args:
         draw: draws a batch, or raises a ReplayError; called in threads.
-        mark: what a batch is good for: it changes when the buffer was emptied, shut down, or got another version.
+        mark: what a batch is good for: it changes when the buffer was emptied, loaded, shut down, or got another version.
     """
 
     def __init__(self, draw: Callable[[], Any], mark: Callable[[], object], depth: int) -> None:
@@ -50,12 +50,14 @@ class Ahead:
             except ReplayError:
                 continue
 
-    def clear(self) -> None:
-        """Forgets what is on its way."""
+    def clear(self, *, patiently: bool = False) -> None:
+        """Forgets what is on its way. `patiently`: returns when the draws that run have ended."""
         with self._lock:
             queue, self._queue = self._queue, deque()
         for _, future in queue:
             future.cancel()
+        if patiently:
+            wait([future for _, future in queue])
 
     def close(self) -> None:
         """Ends the threads, once the draws that run have ended."""

@@ -16,13 +16,13 @@ from redis_replay._types import SampleInfo
 from redis_replay.exceptions import ArgumentError, BufferShutDownError, NotReadyError
 from redis_replay.samplers import Sampler
 from redis_replay.torchrl import _path as path
-from redis_replay.torchrl._life import Life
+from redis_replay.torchrl._saving import Saves
 
 NONE = Patience(None, None, None)
 DECODE = decoder(return_info=True)
 
 
-class RedisReplayBuffer(Life):
+class RedisReplayBuffer(Saves):
     """A replay buffer in Redis or Valkey with TorchRL's interface: TensorDicts in and out. For `replay_buffer=` of collectors
     and trainers, in any number of processes and machines. What it is made of is `buffer`, a redis_replay.ReplayBuffer.
 

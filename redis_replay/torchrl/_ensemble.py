@@ -20,6 +20,7 @@ from redis_replay.exceptions import (
 from redis_replay.samplers import not_negative
 from redis_replay.torchrl import _path as path
 from redis_replay.torchrl._buffer import NONE, RedisReplayBuffer
+from redis_replay.torchrl._ensemble_saving import SavesAll
 from redis_replay.torchrl._members import Members
 from redis_replay.torchrl._process import PerProcess
 
@@ -27,7 +28,7 @@ _SUMMED = ("size", "storage_size", "sampleable_size", "write_count", "sample_cal
            "evicted", "consumed", "removed")  # fmt: skip
 
 
-class ReplayBufferEnsemble:
+class ReplayBufferEnsemble(SavesAll):
     """Several RedisReplayBuffers, on one server or on several, as one to sample from. Writes go to the members.
 
     A sample is `num_buffer_sampled` batches, stacked: batch size [num_buffer_sampled, batch_size / num_buffer_sampled], with

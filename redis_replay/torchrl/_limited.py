@@ -1,6 +1,7 @@
 """Buffers that hold readers or writers back, as TorchRL's."""
 
 import math
+from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -26,6 +27,8 @@ class RateLimitedReplayBuffer(RedisReplayBuffer):
         super().__init__(url, name, rate_limiter=at_most(ratio(samples_per_insert)), **options)
 
     _may_draw_ahead = False  # what was drawn ahead would spend the budget of others
+    _limiter = SampleToInsertRatio
+    _waited = 0  # before the state that was loaded
 
     def _floor(self, batch_size: int | None) -> int | None:
         return batch_size if batch_size is not None else self.batch_size
@@ -41,8 +44,18 @@ class RateLimitedReplayBuffer(RedisReplayBuffer):
             "samples_per_insert": drawn / written if written else 0.0,
             "sample_budget": math.floor(every["limiter_difference"]),
             "reserved_samples": 0,
-            "sample_wait_count": self.buffer.local_stats.waits,
+            "sample_wait_count": self._waited + self.buffer.local_stats.waits,
         }
+
+    def state_dict(self, *, include_data: bool = True) -> dict[str, Any]:
+        """As RedisReplayBuffer.state_dict, with `sample_wait_count`."""
+        waits = self._waited + self.buffer.local_stats.waits
+        return super().state_dict(include_data=include_data) | {"sample_wait_count": waits}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """As RedisReplayBuffer.load_state_dict; `sample_wait_count` goes on."""
+        super().load_state_dict(state_dict)
+        self._waited = int(state_dict.get("sample_wait_count", 0)) - self.buffer.local_stats.waits
 
 
 class BlockingReplayBuffer(RedisReplayBuffer):
@@ -59,6 +72,8 @@ class BlockingReplayBuffer(RedisReplayBuffer):
         super().__init__(
             url, name, capacity=capacity, rate_limiter=Queue(capacity), consume_after_n_samples=1, **options
         )  # fmt: skip
+
+    _limiter = Queue
 
 
 def _refuse(options: dict[str, Any], *names: str) -> None:

@@ -80,7 +80,10 @@ class Members:
         """What `call` gives of each of these, or the error that it raised: a MemberDownError where the server does not answer,
         or with `skip` nothing.
         """
-        futures = [(position, self._threads.submit(call, self.buffers[position])) for position in positions]
+        return self._each(lambda position: call(self.buffers[position]), positions)
+
+    def _each(self, call: Callable[[int], Any], positions: Sequence[int]) -> list[tuple[int, Any]]:
+        futures = [(position, self._threads.submit(call, position)) for position in positions]
         found: list[tuple[int, Any]] = []
         for position, future in futures:
             error: BaseException | None = future.exception()
@@ -101,6 +104,21 @@ class Members:
                 raise result
         _ = self.up
         return found
+
+    def all(self, call: Callable[[int, RedisReplayBuffer], Any]) -> list[Any]:
+        """What `call` gives of each member's position and buffer, at once: for what needs all of them, also with `skip`.
+
+        Raises:
+            the first error, with `member`, its position, and a note that names it.
+        """
+        found = dict(self._each(lambda position: call(position, self.buffers[position]), range(len(self.buffers))))
+        results = [found[i] if i in found else self._down[i][0] for i in range(len(self.buffers))]
+        for position, result in enumerate(results):
+            if isinstance(result, BaseException):
+                result.member = position  # type: ignore[attr-defined]
+                result.add_note(f"member {position} of the ensemble, buffer {self.buffers[position].buffer.name!r}")
+                raise result
+        return results
 
     def wait(
         self, need: int, timeout: float | None, cancel_event: Any, positions: Sequence[int], *, every: bool

@@ -28,3 +28,24 @@ def make(_any_server, name):
     end(_any_server, [handle.buffer for handle in handles], names)
     for handle in handles:
         handle.close()
+
+
+@pytest.fixture
+def pair(server, make, name):
+    """Gives `pair(a, b, options=, **of_the_ensemble)`: an ensemble of two buffers with `a` and `b` records, 0 up and 100 up."""
+    from redis_replay.torchrl import ReplayBufferEnsemble
+    from tests._torchrl import data
+
+    made = []
+
+    def build(a, b, options=None, **more):
+        members = [make(buffer_name=f"{name}-{k}", **(options or {})) for k in range(2)]
+        for low, n, member in ((0, a, members[0]), (100, b, members[1])):
+            if n:
+                member.extend(data(low, low + n))
+        made.append(ReplayBufferEnsemble(*members, **{"batch_size": 8, "seed": 0} | more))
+        return made[-1]
+
+    yield build
+    for ensemble in made:
+        ensemble.close()

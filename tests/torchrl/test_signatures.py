@@ -10,7 +10,7 @@ from redis_replay.torchrl import RedisReplayBuffer, RemoteRedisReplayBuffer
 # Methods and properties of TorchRL's that have no counterpart: docs/torchrl.md says what to use.
 NOT_OURS = {
     "as_dataset", "as_remote", "export", "query",  # ReplayDataset; the buffer's `records()`
-    "dump", "dumps", "load", "loads", "save", "load_state_dict", "state_dict", "register_load_hook", "register_save_hook",
+    "register_load_hook", "register_save_hook",  # of storages
     "mark_update", "set_", "set_at_", "update_", "read_all_in_order", "write_all",  # records never change
     "update_if_present", "submit_update_if_present",
     "set_rng", "set_sampler", "set_storage", "set_writer", "writer",  # settings stay
@@ -31,6 +31,9 @@ OURS = {
 ARGUMENTS = {  # of a method: those that we add
     "add": {"timeout", "cancel_event"},
     "extend": {"timeout", "cancel_event"},
+    "dumps": {"max_hold_bytes", "progress"},
+    "loads": {"progress"},
+    "state_dict": {"include_data"},
 }
 NAMES_OF_DATA = {"data", "tensordicts"}
 
@@ -59,7 +62,8 @@ def test_each_name_of_ours_is_torchrls_or_listed():
 @pytest.mark.parametrize(
     "name",
     ["add", "extend", "sample", "can_sample", "wait_until_sampleable", "update_priority", "update_tensordict_priority", "empty",
-     "stats", "share", "shutdown", "start", "client", "next", "append_transform"],
+     "stats", "share", "shutdown", "start", "client", "next", "append_transform", "dumps", "loads",
+     "state_dict", "load_state_dict"],
 )  # fmt: skip
 def test_arguments_are_the_same(name):
     """In the same order, with the same defaults; ours are behind, by name alone."""

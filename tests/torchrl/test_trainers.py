@@ -1,37 +1,14 @@
 """torchrl's Trainer with its hooks, a real DQN on CartPole; and its logger's monitor."""
 
 import pytest
-import torch
-from torch import nn
 
 from redis_replay.torchrl import RedisPrioritizedReplayBuffer, RedisReplayBuffer
-from tests._torchrl import cartpole, data
+from tests._torchrl import data, dqn
 
 pytestmark = [
     pytest.mark.parametrize("server", ["valkey"], indirect=True),
     pytest.mark.filterwarnings("ignore"),  # torchrl's trainers warn of themselves
 ]
-
-
-def dqn(rb, frames=600):
-    """A Trainer that collects, extends, samples, learns, and updates priorities."""
-    from torchrl.collectors import Collector
-    from torchrl.modules import QValueActor
-    from torchrl.objectives import DQNLoss
-    from torchrl.trainers import ReplayBufferTrainer, Trainer
-
-    torch.manual_seed(0)
-    env = cartpole()
-    net = nn.Sequential(nn.Linear(4, 32), nn.ReLU(), nn.Linear(32, 2))
-    actor = QValueActor(net, in_keys=["observation"], spec=env.action_spec, action_space="categorical")
-    loss = DQNLoss(actor, action_space="categorical", delay_value=False)
-    collector = Collector(env, actor, frames_per_batch=100, total_frames=frames)
-    trainer = Trainer(
-        collector=collector, total_frames=frames, frame_skip=1, optim_steps_per_batch=2, loss_module=loss,
-        optimizer=torch.optim.Adam(loss.parameters()), progress_bar=False,
-    )  # fmt: skip
-    ReplayBufferTrainer(rb, batch_size=32, flatten_tensordicts=True).register(trainer)
-    return trainer
 
 
 @pytest.mark.parametrize("kind", [RedisReplayBuffer, RedisPrioritizedReplayBuffer])

@@ -396,9 +396,13 @@ def test_scenario_calls_every_name():
         "consume_after_n_samples",
         "delete",
         "draws_again",
+        "dumps",  # these four in tests/contract/test_checkpoint.py
+        "load_state_dict",
+        "loads",
         "local_stats",
         "name",
         "records",
         "sampler",
+        "state_dict",
         "writer",
     }
