@@ -50,8 +50,9 @@ function cut.facts(indices)
   local p = weight.is_used() and priority.bytes(indices)
   local out = {}
   for i = 1, #indices do
-    out[i] = (counted and had[i] or '-') .. ' ' .. (p and string.format('%.17g', double.at(p, 8 * i - 7)) or '-')
-      .. ' ' .. (of[i] and int(of[i]) or '-') .. ' ' .. (by[i] or '-')
+    local n = counted and had[i] and (had[i]:match('^%d+$') or '-2') or '-' -- -2: somebody wrote there what is no number
+    out[i] = n .. ' ' .. (p and string.format('%.17g', double.at(p, 8 * i - 7)) or '-')
+      .. ' ' .. (of[i] and int(of[i]) or '-') .. ' ' .. (by[i] and by[i]:match('^%d+$') or '-')
   end
   return out
 end
