@@ -16,7 +16,7 @@ from redis_replay.exceptions import BufferDamagedError
 from redis_replay.samplers import Fifo
 
 PAGE_RECORDS = 1000  # of a page with bytes
-SURVEY_RECORDS = 500  # of one without: some milliseconds
+SURVEY_RECORDS = 200  # of one without: some milliseconds
 
 # What the doctor must know to judge.
 _COUNTED = {

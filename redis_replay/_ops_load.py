@@ -41,6 +41,7 @@ TTL_MS = 60_000  # a copy that nobody goes on with goes after so long
 SWAP_SECONDS = 30.0
 GAP = 1000  # indices without a record between two: more go in a step of their own
 HOLES = 20_000  # of one step
+STEP = 1000  # records of one: with priorities a tenth of a second
 NEAR, FAR = 2**24, 2**32  # indices left free for others to write meanwhile, at the first try and after
 FIXED = ("capacity", "sampler", "remover", "consume_after_n_samples", "max_staleness")  # settings that no call changes
 
@@ -225,8 +226,8 @@ def _steps(page: Page, last: int, skipped: Sequence[tuple[int, int]], keeps_gaps
     wide = page.index - before - 1 > GAP if keeps_gaps else np.zeros(len(before), bool)
     for low, high in skipped:
         wide |= (before < low) & (page.index > high)
-    starts = [0, *(int(i) for i in np.flatnonzero(wide) if i), len(page.payload)]
-    for a, b in pairwise(starts):
+    starts = {0, len(page.payload), *np.flatnonzero(wide).tolist(), *range(0, len(page.payload), STEP)}
+    for a, b in pairwise(sorted(starts)):
         if wide[a]:
             yield from _gap(int(before[a]), int(page.index[a]) - 1, skipped)
         yield _rows(page, a, b)
