@@ -36,7 +36,8 @@
     │   └── CheckpointMismatchError         it is of a buffer with other settings
     ├── DumpError                           a dump ended before its end
     ├── LoadError                           a load ended before its end
-    └── UnderWayError                       another dump or load of the buffer is under way
+    ├── RepairError                         what is lost can only be invented
+    └── UnderWayError                       another dump, load or repair of the buffer is under way
 
 Each error carries its data as attributes, and its text is made from them. All of them pickle and copy whole.
 """
@@ -49,6 +50,7 @@ from redis_replay._checkpoint_errors import (
     CheckpointNotFoundError,
     DumpError,
     LoadError,
+    RepairError,
     UnderWayError,
 )
 from redis_replay._error import ReplayError
@@ -330,6 +332,7 @@ __all__ = [
     "ProtocolError",
     "RecordDecodeError",
     "RecordNotFoundError",
+    "RepairError",
     "ReplayCancelledError",
     "ReplayError",
     "ReplayTimeoutError",
