@@ -18,9 +18,13 @@ local id, copy, high, totals = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[6]
 read_settings()
 if settings.epoch ~= ARGV[1] then return {'GONE', '-'} end
 local left, whose = fenced_for(settings.fenced)
+if redis.call('HGET', config, 'mended') == id then return {'OK', '-', int(redis.call('HGET', counters, 'last'))} end -- sent again
 if left == 0 or whose ~= id or exchange.setting('epoch') ~= copy then return {'CLOSED', '-', 'unknown'} end
 if ARGV[5] == '1' then redis.call('UNLINK', lanes, requests, writers, waiters, waiting) end
+exchange.clear()
 redis.call('HDEL', config, 'fenced', 'incoming')
+redis.call('HSET', config, 'mended', id)
+for name in pairs(exchange.OWN) do redis.call('HSET', counters, name, 0) end -- the copy has them
 redis.call('HSET', counters, unpack(split(totals)))
 read_counters()
 local time = now()

@@ -16,5 +16,9 @@ redis.call('UNLINK', unpack(KEYS))
 local fields = {'epoch', epoch, 'state', 'open', 'drained', '0', 'shutdowns', '0'}
 for i = 4, #ARGV do fields[#fields + 1] = ARGV[i] end
 create(fields, first)
+if first > 1 then -- a stream that says so, also where no record comes
+  redis.call('XADD', records, '0-' .. int(first - 1), 'd', '')
+  redis.call('XDEL', records, '0-' .. int(first - 1))
+end
 for _, key in ipairs({config, counters, records}) do redis.call('PEXPIRE', key, ttl_ms) end
 return {'OK', '-'}

@@ -46,8 +46,20 @@ class PartlyLoadedError(LoadError):
         return super()._message(listing=listing, **data)
 
 
+class RepairError(ReplayError):
+    """A buffer could not be repaired without inventing data. `key` is what is lost there, `reason` says what it is.
+
+    Nothing was changed, unless `reason` says so.
+    """
+
+    text = "buffer {name!r} cannot be repaired: key {key!r} {reason}; nothing was invented in its place: load a dump, or create it anew"
+    name: str
+    key: str
+    reason: str
+
+
 class UnderWayError(ReplayError):
-    """Another dump or load of the buffer (`what`) is under way; one that was killed ends after `seconds`."""
+    """Another dump, load or repair of the buffer (`what`) is under way; one that was killed ends after `seconds`."""
 
     text = "buffer {name!r}: another {what} is under way; if nobody goes on with it, it ends in {seconds} s"
     name: str

@@ -11,6 +11,7 @@ import click
 from redis.exceptions import RedisError
 
 from redis_replay import ReplayBuffer, checkpoint, embedded
+from redis_replay import doctor as doctors
 from redis_replay.exceptions import BufferNotFoundError, ReplayError
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -75,19 +76,43 @@ def stats(name: str, as_json: bool, url: str) -> None:
 
 @commands.command()
 @click.argument("name")
+@click.option("--repair", is_flag=True, help="Mend what can be mended without inventing data; others' calls wait meanwhile.")
+@click.option(
+    "--dump",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="With --repair: dump it here first. [default: NAME.before-repair.ckpt]",
+)
 @_url
-def doctor(name: str, url: str) -> None:
-    """Whether the invariants of the buffer NAME hold. Changes nothing; exit code 1 if one is broken."""
-    with _open(url, name) as buffer:
-        report = buffer.doctor()
+def doctor(name: str, repair: bool, dump: Path | None, url: str) -> None:
+    """Whether the invariants of the buffer NAME hold. Exit code 1 if one is broken and was not mended.
+
+    Changes nothing, unless --repair is given: then what is left is dumped, and put in the buffer's place.
+    """
+    if dump and not repair:
+        raise click.UsageError("--dump goes with --repair")
+    try:
+        report = doctors.examine(url, name)
+        _tell(report)
+        if not repair:
+            raise click.exceptions.Exit(0 if report.ok else 1)
+        path = dump or Path(f"{name.replace('/', '_').replace(':', '_')}.before-repair.ckpt")
+        done = doctors.repair(url, name, path)
+    except BufferNotFoundError as error:
+        raise click.ClickException(f"there is no buffer {name!r} on that server") from error
+    click.echo("repaired:" if done.path else "nothing to repair")
+    for line in done.did:
+        click.echo(f"   {line}")
+    if done.path:
+        click.echo(f"what was left before is in {done.path}")
+
+
+def _tell(report: doctors.Report) -> None:
     for invariant, claim in _INVARIANTS.items():
         findings = [finding for finding in report.findings if finding.invariant == invariant]
         click.echo(f"{invariant} {'is broken' if findings else 'holds'}: {claim}")
         for finding in findings:
             click.echo(f"   {finding.key}: expected {finding.expected}, found {finding.found}")
     click.echo("looked at: " + ", ".join(f"{n} {what}" for what, n in report.checked.items()))
-    if not report.ok:
-        raise click.exceptions.Exit(1)
 
 
 @commands.command()

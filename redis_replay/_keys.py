@@ -13,6 +13,12 @@ NAMES = (
     "writers", "waiters", "waiting", "none", "events",
 )  # fmt: skip
 
+# What is stored under each of them, but for the last two, which are no keys of ours; as lua/open.lua judges them.
+KINDS = dict(zip(NAMES, (
+    "hash", "hash", "stream", "stream", "zset", "zset", "hash", "set", "hash", "zset", "zset", "hash", "hash",
+    "hash", "hash", "zset", "zset", "hash", "hash", "hash", "zset", "zset", "hash", "zset", "zset", "hash",
+), strict=False))  # fmt: skip
+
 _WORD = re.compile(r"[A-Za-z0-9_.\-/:@+=]+")
 
 

@@ -41,7 +41,7 @@ def open_buffer(core: Core, mode: str, options: Options, timeout: float = OPEN_S
         BufferNotFoundError, ConfigMismatchError, FormatError, BufferDamagedError, ServerTooOldError, ConnectionLostError.
     """
     until = core.clock() + timeout
-    server = yield from _probe(core, until)
+    server = yield from probe(core, until)
     if core.lacks is not None and mode != "attach":
         raise core.lacks
     core.epoch = secrets.token_hex(8)
@@ -57,7 +57,7 @@ def open_buffer(core: Core, mode: str, options: Options, timeout: float = OPEN_S
     server.tell(core)
 
 
-def _probe(core: Core, until: float) -> Generator[Step, Any, ServerFacts]:
+def probe(core: Core, until: float) -> Generator[Step, Any, ServerFacts]:
     """Finds out by trying whether the server can give stream ids as we need them, and what the user may do; and asks what it
     is set to. Creates nothing.
 

@@ -1,8 +1,10 @@
 """The doctor: the invariants I1 to I5, and each structure. Generators without I/O: see _steps."""
 
 import math
-from collections.abc import Generator, Iterator
+import re
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 from redis_replay import _ops_read as read
@@ -10,11 +12,14 @@ from redis_replay import _requests as rq
 from redis_replay import _scripts as scripts
 from redis_replay import _stored as stored
 from redis_replay._core import Core
+from redis_replay._keys import KINDS, Keys
 from redis_replay._steps import Step
 from redis_replay._types import Finding, Report, as_text
 from redis_replay.exceptions import BufferDamagedError
 from redis_replay.samplers import Fifo
 
+AUDITED = ("order", "uses", "parting", "held", "holes", "leased", "priorities", "places", "ranked", "versions", "authors",
+           "holds", "lanes", "waiters", "kept", "noted")  # fmt: skip
 PAGE_RECORDS = 1000  # of a page with bytes
 SURVEY_RECORDS = 200  # of one without: some milliseconds
 
@@ -23,6 +28,12 @@ _COUNTED = {
     "capacity", "consumed", "evicted", "first", "hidden", "last", "leased", "parting", "removed", "sampleable_size",
     "storage_size", "stale", "unseen", "write_count",
 }  # fmt: skip
+
+TOTALS = {"records_total", "bytes_total", "sample_calls", "samples_returned"}  # beside these, what only time tells
+COUNTERS = {
+    *_COUNTED, *TOTALS, "used", "diff", "era", "clock", "clock_offset", "last_write", "version", "lapsed", "reclaimed", "late",
+    "notices", "foreign", "arrivals", "authors", "rewound", "restarts", "ignored",
+} - {"capacity"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,34 +87,89 @@ def _not_negative(word: bytes) -> float | None:
 
 def examine(core: Core) -> Generator[Step, Any, Report]:
     """The invariants I1 to I5 of docs/architecture.md, the totals at one moment, then each side key by pages."""
+    config, findings = yield from _settings(core)
+    if findings:  # no script goes by these, and no other key can be judged
+        return Report(tuple(findings))
     try:
         facts = yield from read.facts(core)
     except BufferDamagedError as damage:
         return Report((Finding("I3", damage.key, damage.expected, damage.found),))
     try:
-        findings = list(_judge(core, facts))
+        findings = [*_judge(core, facts), *_spoiled(core, facts), *_unread(core, config, facts)]
     except BufferDamagedError as damage:
         findings = [Finding("I3", damage.key, damage.expected, damage.found)]
     checked = {"records": int(facts["xlen"])}
-    for what in (
-        "order",
-        "uses",
-        "parting",
-        "held",
-        "holes",
-        "leased",
-        "priorities",
-        "ranked",
-        "versions",
-        "authors",
-        "kept",
-        "noted",
-    ):
+    for what in AUDITED:
         looked, wrong = yield from read.audit(core, what)
         checked[what] = looked
-        findings += [Finding("I3", core.keys.key(what), "a stored record", f"index {i} without one", i) for i in wrong]
+        findings += [_entry(core.keys.key(what), entry) for entry in wrong]
     surveyed = yield from _survey(core)
     return Report((*findings, *surveyed), checked)
+
+
+def _entry(key: str, entry: str) -> Finding:
+    index, odd, value = entry.partition("=")
+    if odd:
+        return Finding("I3", key, "what scripts write", f"{value[:40]!r} of {index}", index)
+    return Finding("I3", key, "a stored record", f"index {index} without one", index)
+
+
+def _settings(core: Core) -> Generator[Step, Any, tuple[dict[str, str], list[Finding]]]:
+    """The stored settings; and each key of another type, each setting that no script can go by."""
+    keys = [core.keys.key(name) for name in KINDS]
+    commands = [(b"TYPE", key.encode()) for key in keys]
+    replies = yield from rq.deliver_once(core, rq.commands(*commands, (b"HGETALL", keys[0].encode())))
+    for reply in replies[:-1]:
+        if isinstance(reply, Exception):
+            raise reply
+    findings = []
+    for key, expected, reply in zip(keys, KINDS.values(), replies[:-1], strict=True):
+        if (found := as_text(reply)) not in (expected, "none"):
+            findings.append(Finding("I3", key, f"a {expected}", f"is a {found}"))
+    if findings or not isinstance(replies[-1], list):
+        return {}, findings
+    texts = [as_text(value) for value in replies[-1]]
+    config = dict(zip(texts[::2], texts[1::2], strict=True))
+    if config.get("epoch") == core.epoch:
+        findings = [Finding("I3", error.key, error.expected, error.found) for error in wrong_settings(core.keys, config)]
+    return config, findings
+
+
+def wrong_settings(keys: Keys, config: dict[str, str]) -> Iterator[BufferDamagedError]:
+    """Those that no script can go by, and that nothing else tells: all but `skipped`."""
+    checks: list[Callable[[], object]] = [
+        *(partial(stored.number, keys, "config", name, config.get(name)) for name in ("capacity", "shutdowns", "record_bytes")),
+        partial(stored.selector, keys, config, "sampler"),
+        partial(stored.selector, keys, config, "remover"),
+        partial(stored.uses, keys, config),
+        partial(stored.lease, keys, config),
+        partial(stored.max_staleness, keys, config),
+        partial(_matches, keys, config, "state", "open|draining|shut", "open, draining or shut"),
+        partial(_matches, keys, config, "law", r"|\d+ \d+ \d+ -?\d+ -?\d+ -?\d+ [01]", "seven numbers of a rate limiter"),
+        partial(_schema, keys, config),
+        partial(_max_priority, keys, config),
+    ]
+    for check in checks:
+        try:
+            check()
+        except BufferDamagedError as error:
+            yield error
+
+
+def _matches(keys: Keys, config: dict[str, str], name: str, pattern: str, expected: str) -> None:
+    if not re.fullmatch(pattern, config.get(name, "")):
+        raise stored.damaged(keys, "config", name, config.get(name, ""), expected)
+
+
+def _schema(keys: Keys, config: dict[str, str]) -> None:
+    if "schema" in config or "schema_hash" in config:
+        stored.schema(keys, config.get("schema", ""), config.get("schema_hash", ""))
+
+
+def _max_priority(keys: Keys, config: dict[str, str]) -> None:
+    text = config.get("max_priority")
+    if text is not None and _not_negative(text.encode()) is None:
+        raise stored.damaged(keys, "config", "max_priority", text, "a number")
 
 
 def _survey(core: Core) -> Generator[Step, Any, list[Finding]]:
@@ -119,7 +185,7 @@ def _survey(core: Core) -> Generator[Step, Any, list[Finding]]:
 def survey_page(core: Core, after: str, *, with_bytes: bool = False) -> Generator[Step, Any, tuple[str, list[Row]]]:
     """Some entries behind an index. Gives where the next page starts (empty at the end), and the rows."""
     size = PAGE_RECORDS if with_bytes else SURVEY_RECORDS
-    reply = yield from rq.ask(core, scripts.survey(after=int(after), page_size=size, with_bytes=with_bytes))
+    reply = yield from rq.ask(core, scripts.survey(after=after, page_size=size, with_bytes=with_bytes))
     words = reply.data[1:]
     rows = [Row.of(*words[i : i + 5]) for i in range(0, len(words), 5)]
     return as_text(reply.data[0]), rows
@@ -145,6 +211,25 @@ def _judge_row(core: Core, row: Row) -> Iterator[Finding]:
     is_ranked = (core.sampler.ranks or core.remover.heap) and ("o" in row.where or not has_order(core))
     if is_ranked and row.priority is not None and row.ranked != row.priority:
         yield finding("ranked", repr(row.priority), row.ranked)
+
+
+def _spoiled(core: Core, facts: dict[str, str]) -> Iterator[Finding]:
+    """Counters that the invariants do not name."""
+    lacking = [name for name in sorted(COUNTERS - _COUNTED) if not is_whole(facts.get(name, "0"))]
+    lacking += [name for name in sorted(TOTALS - _COUNTED) if name not in facts]
+    if lacking:
+        yield Finding("I2", core.keys.key("counters"), f"a number each: {', '.join(lacking)}", "none")
+
+
+def _unread(core: Core, config: dict[str, str], facts: dict[str, str]) -> Iterator[Finding]:
+    """Records that nobody can read."""
+    if "schema" not in config and facts["xlen"] != "0":
+        yield Finding("I3", core.keys.key("config"), "a schema", "none")
+
+
+def is_whole(text: str) -> bool:
+    """Whether a counter is one."""
+    return re.fullmatch(r"-?[0-9]{1,19}", text, re.ASCII) is not None
 
 
 def has_order(core: Core) -> bool:
@@ -178,10 +263,10 @@ def _judge(core: Core, facts: dict[str, str]) -> Generator[Finding, None, None]:
         ("I3", core.keys.key("requests"), "entries", n["lanes"], n["requests"]),
         ("I4", records, "the last id", n["last"], last_id),
     ]  # fmt: skip
+    skipped = stored.skipped(core.keys, facts["skipped"], n["first"], n["last"])
     if has_order(core):
         rules.append(("I3", core.keys.key("order"), "entries", present, n["order"]))
     else:
-        skipped = stored.skipped(core.keys, facts["skipped"], n["first"], n["last"])
         span = n["last"] - n["first"] + 1 - n["holes"] - skipped
         rules.append(("I3", core.keys.key("holes"), "live and hidden in first..last", present, span))
     if core.weighs:

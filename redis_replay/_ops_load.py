@@ -66,16 +66,16 @@ def load(core: Core, lane: Lane, source: Source, progress: Progress | None) -> G
     while True:
         plan = yield from _plan(core, saved, margin)
         try:
-            yield from _fill(core, saved, plan, progress)
+            yield from fill(core, saved, plan, progress)
             reply = yield from _swap(core, lane, saved, plan)
         except GeneratorExit:
             raise
         except BaseException:
-            yield from _discard(core, plan)
+            yield from discard(core, plan)
             raise
         if reply.word == "OK":
             return len(saved)
-        yield from _discard(core, plan)
+        yield from discard(core, plan)
         if reply.word == "SCHEMA":
             core.schema = None
             _check_settings(core, (yield from _config(core)), saved)
@@ -185,7 +185,7 @@ def _first(saved: Checkpoint) -> int:
     return next((int(page.index[0]) for page in saved.pages()), saved.last + 1)
 
 
-def _fill(core: Core, saved: Checkpoint, plan: Plan, progress: Progress | None) -> Generator[Step, Any, None]:
+def fill(core: Core, saved: Checkpoint, plan: Plan, progress: Progress | None) -> Generator[Step, Any, None]:
     config = {name: text for name, text in saved.config.items() if name != "skipped"}
     first = (yield Work(lambda: _first(saved))) + plan.shift
     begin = replace(scripts.stage(first=first, ttl_ms=TTL_MS, config={"record_bytes": "0"} | config))
@@ -267,7 +267,7 @@ def _swap(core: Core, lane: Lane, saved: Checkpoint, plan: Plan) -> Generator[St
     return (yield from rq.request(core, lane, script, core.clock() + SWAP_SECONDS, writes=True))
 
 
-def _discard(core: Core, plan: Plan) -> Generator[Step, Any, None]:
+def discard(core: Core, plan: Plan) -> Generator[Step, Any, None]:
     """The copy goes. If the server cannot be told, it goes after a minute."""
     try:
         yield from rq.ask(core, replace(scripts.delete(), where="copy"), epoch=plan.name, answers=("OK", "GONE"))

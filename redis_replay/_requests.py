@@ -22,8 +22,19 @@ Stop = Callable[[], bool]  # whether a call that is not answered shall give up
 UNKEPT = (b"GONE", b"DAMAGED", b"FORGOTTEN", b"STALE")  # answers that the server does not keep with the lane's number
 UNNUMBERED = (
     "open", "delete", "stats", "doctor", "audit", "get", "page", "weights", "renew", "greet", "cut", "rows", "stage", "restore",
+    "survey", "fence", "mend",
 )  # fmt: skip
-WRITES = ("stats", "delete", "renew", "cut", "rows", "stage", "restore")  # scripts without a number that change something
+WRITES = (
+    "stats",
+    "delete",
+    "renew",
+    "cut",
+    "rows",
+    "stage",
+    "restore",
+    "fence",
+    "mend",
+)  # scripts without a number that change something
 ENDS = ("ack", "release")  # whose leases the handle would else end again
 STOP_SECONDS = 1.0  # between two looks at it
 HEAVY = 4096  # records of a batch: above, what was held ends by a script of its own, so that no script takes long

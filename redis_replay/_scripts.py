@@ -188,14 +188,14 @@ def restore(
     return Script("restore", head.args, payload, n, "copy")
 
 
-def survey(*, after: int, page_size: int, with_bytes: bool) -> Script:
+def survey(*, after: str, page_size: int, with_bytes: bool) -> Script:
     """A page of the stream, and what the side keys say of it."""
     return _script("survey", after, page_size, with_bytes)
 
 
-def fence(*, id: str, hold_us: int) -> Script:  # noqa: A002
+def fence(*, id: str, hold_us: int, renew: bool) -> Script:  # noqa: A002
     """Keeps all others out while a buffer is repaired."""
-    return _script("fence", id, hold_us)
+    return _script("fence", id, hold_us, renew)
 
 
 def mend(*, id: str, copy: str, high: int, forget: bool, totals: str, shares: Mapping[str, str]) -> Script:  # noqa: A002

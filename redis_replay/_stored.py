@@ -63,6 +63,11 @@ def skipped(keys: Keys, text: str, first: int, last: int) -> int:
     if not _RANGES.fullmatch(text):
         raise damaged(keys, "config", "skipped", text, "ranges of indices")
     ranges = [(int(low), int(high)) for low, high in (word.split(":") for word in text.split())]
+    past = 0
+    for low, high in ranges:
+        if not past < low <= high <= max(last, past):
+            raise damaged(keys, "config", "skipped", text, "ranges of indices, up to the last one, in order")
+        past = high
     return sum(max(0, min(high, last) - max(low, first) + 1) for low, high in ranges)
 
 

@@ -37,7 +37,8 @@
     ├── DumpError                           a dump ended before its end
     ├── LoadError                           a load ended before its end
     │   └── PartlyLoadedError               so of an ensemble, when some of its members were loaded
-    └── UnderWayError                       another dump or load of the buffer is under way
+    ├── RepairError                         what is lost can only be invented
+    └── UnderWayError                       another dump, load or repair of the buffer is under way
 
 Each error carries its data as attributes, and its text is made from them. All of them pickle and copy whole.
 """
@@ -51,6 +52,7 @@ from redis_replay._checkpoint_errors import (
     DumpError,
     LoadError,
     PartlyLoadedError,
+    RepairError,
     UnderWayError,
 )
 from redis_replay._error import ReplayError
@@ -333,6 +335,7 @@ __all__ = [
     "ProtocolError",
     "RecordDecodeError",
     "RecordNotFoundError",
+    "RepairError",
     "ReplayCancelledError",
     "ReplayError",
     "ReplayTimeoutError",

@@ -5,7 +5,7 @@ local exchange = {}
 local KEYS_EACH = #KEYS / 2
 local MOVED = {schema = true, schema_hash = true, record_bytes = true, sampler = true, remover = true, rate_limiter = true,
   law = true, max_priority = true, skipped = true} -- of `config`
-local OWN = {first = true, last = true, sampleable_size = true, storage_size = true, hidden = true, used = true, unseen = true,
+exchange.OWN = {first = true, last = true, sampleable_size = true, storage_size = true, hidden = true, used = true, unseen = true,
   leased = true, parting = true} -- of `counters`, as the copy has them
 
 local function copy_of(key)
@@ -23,9 +23,14 @@ function exchange.counter(name)
   return tonumber(redis.call('HGET', copy_of(counters), name) or 0)
 end
 
-local function move_keys()
+-- All that the buffer holds goes, of whichever type it is.
+function exchange.clear()
   redis.call('UNLINK', records, inbox, order, holes, uses, parting, held, holds, leases, leased, priorities, places, buckets,
-    ranked, versions, authors, shares, kept)
+    ranked, versions, authors, shares, noted, kept)
+end
+
+local function move_keys()
+  exchange.clear()
   for _, key in ipairs({records, order, holes, uses, priorities, places, buckets, ranked, versions, authors}) do
     if redis.call('EXISTS', copy_of(key)) == 1 then
       redis.call('RENAME', copy_of(key), key)
@@ -39,7 +44,7 @@ local function move_fields()
     local value = exchange.setting(name)
     if value then redis.call('HSET', config, name, value) else redis.call('HDEL', config, name) end
   end
-  for name in pairs(OWN) do redis.call('HSET', counters, name, int(exchange.counter(name))) end
+  for name in pairs(exchange.OWN) do redis.call('HSET', counters, name, int(exchange.counter(name))) end
 end
 
 -- Batches that were drawn before are no part of what is there now: whoever asks for one again is told, and draws anew.
@@ -68,11 +73,10 @@ function exchange.run(high, totals, time)
   read_counters()
   limit.law = limit.parse(settings.law)
   read_ranges(settings.skipped or '')
-  local newest = redis.call('XREVRANGE', records, '+', '-', 'COUNT', 1)[1]
-  if not newest or newest[1] ~= '0-' .. int(last) then
+  if last > count('last') then
     redis.call('XADD', records, '0-' .. int(last), 'd', '')
     redis.call('XDEL', records, '0-' .. int(last))
+    skip_to(last)
   end
-  if last > count('last') then skip_to(last) end
   set_count('clock', time)
 end

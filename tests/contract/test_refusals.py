@@ -57,7 +57,7 @@ def plain(raw, verb, **kwargs):
     arguments["cut"] = {"id": "a", "step": "open", "most_bytes": 999}
     arguments["rows"] = {"id": "a", "after": 0, "page_size": 9}
     arguments["survey"] = {"after": 0, "page_size": 9, "with_bytes": 0}
-    arguments["fence"] = {"id": "a", "hold_us": 999_999}
+    arguments["fence"] = {"id": "a", "hold_us": 999_999, "renew": 0}
     arguments["mend"] = {"id": "a", "copy": "a", "high": 9, "forget": 0, "totals": "", "shares": []}
     arguments["stage"] = {"first": 1, "ttl_ms": 9999, "config": COPY}
     arguments["restore"] = {
@@ -231,6 +231,7 @@ CASES = {
     ("cut", "RUNNING", "dump"): (dump, lambda s: plain(s.raw, "cut")),
     ("rows", "CLOSED", "dump"): (dump, lambda s: plain(s.raw, "rows")),
     ("fence", "RUNNING", "fence_off"): (fence_off, lambda s: plain(s.raw, "fence")),
+    ("fence", "CLOSED", "nothing"): (nothing, lambda s: plain(s.raw, "fence", renew=1)),
     ("stage", "RUNNING", "another_copy"): (another_copy, lambda s: plain(s.raw, "stage", epoch="a")),
     ("restore", "DAMAGED", "spoil_copy"): (spoil_copy, lambda s: plain(s.raw, "restore", epoch="a")),
     ("mend", "CLOSED", "nothing"): (nothing, lambda s: plain(s.raw, "mend")),

@@ -12,6 +12,7 @@ import pytest
 import redis
 from click.testing import CliRunner
 
+from redis_replay import checkpoint
 from redis_replay._commands import commands
 from tests._helpers import wait_until
 from tests._ports import held_port
@@ -96,6 +97,36 @@ def test_doctor_finds_a_record_taken_behind_its_back(run, buffer, real_server):
     assert done.exit_code == 1
     assert "I1 is broken" in done.stdout
     assert key.decode() in done.stdout
+
+
+def test_doctor_repairs_what_it_finds(run, buffer, real_server, tmp_path):
+    client, dump = real_server.client(), tmp_path / "before.ckpt"
+    (key,) = [key for key in client.scan_iter() if key.endswith(b":records")]
+    client.xtrim(key, maxlen=2, approximate=False)
+    done = run("doctor", buffer.name, "--repair", "--dump", str(dump))
+    assert done.exit_code == 0
+    assert "1 records whose bytes are not there count as removed" in done.stdout
+    assert done.stdout.splitlines()[-1] == f"what was left before is in {dump}"
+    assert [record["obs"].shape for record in checkpoint.open(dump)] == [(2,)] * 2
+    assert run("doctor", buffer.name).exit_code == 0
+
+
+def test_doctor_names_what_cannot_be_repaired(run, buffer, real_server, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    client = real_server.client()
+    (key,) = [key for key in client.scan_iter() if key.endswith(b":counters")]
+    client.hdel(key, "write_count")
+    done = run("doctor", buffer.name, "--repair")
+    assert (done.exit_code, list(tmp_path.iterdir())) == (1, [])
+    assert "has no number as write_count" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert run("doctor", buffer.name, "--dump", "x").exit_code == 2
+
+
+def test_doctor_leaves_a_sound_buffer_alone(run, buffer, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = run("doctor", buffer.name, "--repair")
+    assert (done.exit_code, done.stdout.splitlines()[-1], list(tmp_path.iterdir())) == (0, "nothing to repair", [])
 
 
 def test_delete_asks_before_it_deletes(run, buffer):

@@ -1,0 +1,351 @@
+"""The doctor's repair: each key is damaged in turn, and the buffer is whole again, or a typed error says what is lost."""
+
+import io
+import re
+import threading
+
+import numpy as np
+import pytest
+
+from redis_replay import ReplayBuffer, _mending, _ops_doctor, _ops_load, checkpoint, doctor
+from redis_replay._blocks import Writer
+from redis_replay._keys import KINDS
+from redis_replay._lua import load
+from redis_replay._ops_dump import dump
+from redis_replay.exceptions import BufferNotFoundError, RepairError, UnderWayError
+from redis_replay.limiters import Queue
+from redis_replay.samplers import Fifo, Prioritized
+from tests._contract import SMALL, RawLane, Records, contents, nothing_changes
+
+ROWS = Records(SMALL)
+BUFFERS = {
+    "ring": {},
+    "queue": {"consume_after_n_samples": 1, "rate_limiter": Queue(9), "sampler": Fifo()},
+    "thrice": {"consume_after_n_samples": 3},
+    "weighed": {"sampler": Prioritized(alpha=0.7, beta=1.0, normalize="buffer")},
+    "dated": {"max_staleness": 2},
+}
+WAYS = ("deleted", "string", "taken", "spoiled")
+
+
+class Scene:
+    """A buffer with records, leases, holds and records on their way out, as it is, and as it shall be after a repair."""
+
+    def __init__(self, server, name, kind):
+        self.server, self.name, self.kind, self.client = server, name, kind, server.client()
+        self.buffer = ReplayBuffer(server.target(), name, capacity=9, **BUFFERS[kind])
+        self.reader = ReplayBuffer(server.target(), name)
+        self.raw = RawLane(self.client, name).register()
+        for i in range(9):
+            self.buffer.add(ROWS.one(i), **self.about(i))
+        if kind in ("queue", "thrice"):
+            self.reader.sample(2)
+            self.reader.sample(2, lease=600.0)
+        else:
+            assert self.raw.sample(3)[0] == "OK"
+            self.buffer.remove([3, 5])
+            self.buffer.extend(ROWS.many(9, 14), **({"priority": np.arange(5.0)} if kind == "weighed" else {}))
+            self.buffer.remove([12])
+        assert RawLane(self.client, name, "waiter").register().wait(9, take=9, wait=1)[0] == "NOT_READY"
+        self.sound = {key: self.client.dump(key) for key in self.keys()}
+        self.records = self.dumped()
+        self.restore()
+
+    def about(self, i):
+        return {"weighed": {"priority": i / 2}, "dated": {"version": i // 4}}.get(self.kind, {})
+
+    def keys(self):
+        return sorted(self.client.scan_iter(match=f"rr:{{{self.name}}}:*", count=1000))
+
+    def key(self, what):
+        return f"rr:{{{self.name}}}:{what}"
+
+    def restore(self):
+        self.client.delete(*self.keys())
+        for key, value in self.sound.items():
+            self.client.restore(key, 0, value)
+
+    def dumped(self):
+        """Index -> payload, uses, priority, version of each record in the buffer, what is lent included."""
+        file = io.BytesIO()
+        self.buffer._read("dumps", dump, Writer(file).write, 2**30, None)
+        out = {}
+        for page in checkpoint.open(file.getvalue()).pages():
+            columns = (page.payload, page.uses.tolist(), page.priority.tolist(), page.version.tolist())
+            out |= dict(zip(page.index.tolist(), zip(*columns, strict=True), strict=True))
+        return out
+
+    def damage(self, what, way):
+        """Whether there is something to be damaged."""
+        key, client = self.key(what), self.client
+        if way == "string":
+            client.delete(key)
+            client.set(key, "mine")
+            return True
+        if not client.exists(key):
+            return False
+        if way == "deleted":
+            return client.delete(key) == 1
+        return bool(getattr(self, "_" + KINDS[what])(key, way))
+
+    def _hash(self, key, way):
+        name = {self.key("config"): "skipped", self.key("counters"): "sampleable_size"}.get(key)
+        field = name or min(self.client.hkeys(key))
+        return self.client.hset(key, field, "mine") + 1 if way == "spoiled" else self.client.hdel(key, field)
+
+    def _zset(self, key, way):
+        taken = self.client.zpopmax(key)
+        if way == "spoiled":
+            self.client.zadd(key, {"mine": 5})
+        return taken
+
+    def _set(self, key, way):
+        if way == "spoiled":
+            self.client.sadd(key, "mine")
+        return self.client.srem(key, min(self.client.smembers(key) - {b"mine"}))
+
+    def _stream(self, key, way):
+        if way == "spoiled":
+            return self.client.xadd(key, {"d": "mine"}, id="0-99")
+        return self.client.xdel(key, self.client.xrange(key)[-1][0])
+
+    def repair(self, tmp_path):
+        """What it came to: repaired, unseen, or the key that is lost for good."""
+        before = contents(self.client)
+        path = tmp_path / "before.ckpt"
+        try:
+            done = doctor.repair(self.server.target(), self.name, path)
+        except RepairError as error:
+            assert contents(self.client) == before
+            assert not path.exists()
+            return error.key.rpartition(":")[2]
+        assert done.after.ok
+        if done.path is None:
+            assert contents(self.client) == before
+            return "unseen"
+        assert path.exists()
+        assert done.did
+        return "repaired"
+
+    def check(self, bytes_gone=()):
+        """All that has bytes is there, and the handles that were open go on."""
+        assert self.buffer.doctor().ok
+        expected = {index: record for index, record in self.records.items() if index not in bytes_gone}
+        assert self.dumped() == expected
+        stats = self.buffer.stats()
+        gone = sum(stats[name] for name in ("consumed", "evicted", "removed", "stale"))
+        assert stats["write_count"] == stats["sampleable_size"] + stats["hidden"] + stats["leased"] + gone
+        top = max(self.records)
+        assert self.buffer.add(ROWS.one(99), **self.about(9)) > top
+        self.reader.sample(1)
+        assert self.buffer.doctor().ok
+
+    def close(self):
+        self.restore()
+        self.buffer.delete()
+        for handle in (self.buffer, self.reader):
+            handle.close()
+
+
+def _scenes(server, name):
+    scenes = []
+
+    def make(kind):
+        scenes.append(Scene(server, name, kind))
+        return scenes[-1]
+
+    yield make
+    for scene in scenes:
+        scene.close()
+
+
+@pytest.fixture
+def make_scene(server, name):
+    yield from _scenes(server, name)
+
+
+@pytest.fixture
+def make_real_scene(real_server, name):
+    yield from _scenes(real_server, name)
+
+
+REFUSED = {
+    (what, way): what for what in ("config", "counters") for way in ("deleted", "string")
+}  # nothing else tells what it did
+TOLD_BY_NOTHING = {  # calls that are under way, and who wrote what: they come again, or nothing tells that they were there
+    *(("writers", way) for way in ("deleted", "taken", "spoiled")), ("requests", "spoiled"), ("waiting", "spoiled"),
+    ("held", "taken"), *(("shares", way) for way in ("deleted", "taken", "spoiled")),
+}  # fmt: skip
+LOST = {  # what belongs to records, and is kept in one place alone
+    "thrice": {("uses", way): "uses" for way in WAYS},
+    "dated": {("versions", way): "versions" for way in WAYS},
+}
+
+
+@pytest.mark.parametrize("kind", BUFFERS)
+def test_every_key_damaged_in_turn(make_scene, tmp_path, kind):
+    """It is repaired; or it is refused, and nothing has changed; or there is nothing to see, and the buffer goes on."""
+    scene, seen = make_scene(kind), set()
+    for what in KINDS:
+        for way in WAYS if scene.server.is_real else WAYS[2:3]:  # the fake is slow
+            if scene.damage(what, way):
+                seen.add(what)
+                expected = (REFUSED | LOST.get(kind, {})).get((what, way), "repaired")
+                expected = "unseen" if (what, way) in TOLD_BY_NOTHING else expected
+                assert ((what, way), scene.repair(tmp_path)) == ((what, way), expected)
+                if expected in ("repaired", "unseen"):
+                    gone = {"deleted": range(99), "string": range(99), "taken": [max(scene.records)]}
+                    scene.check(gone.get(way, ()) if what == "records" else ())
+                (tmp_path / "before.ckpt").unlink(missing_ok=True)
+            scene.restore()
+    assert seen == set(KINDS) or not scene.server.is_real
+
+
+NEEDED = ("write_count", "records_total", "bytes_total", "consumed", "evicted", "removed", "sample_calls", "samples_returned")
+
+
+@pytest.mark.parametrize("kind", ["ring", "queue", "dated"])
+def test_every_counter_and_setting_damaged_in_turn(make_real_scene, tmp_path, kind):
+    """A total that nothing else tells, and a setting that no script can go by, are refused; all others are made sound."""
+    scene = make_real_scene(kind)
+    needed = {*NEEDED, *(("stale", "version") if kind == "dated" else ())}
+    for what in ("counters", "config"):
+        for field in sorted(field.decode() for field in scene.client.hkeys(scene.key(what))):
+            if (
+                field in ("server", "mended", "epoch", "format", "rate_limiter", "drained", "cut", "cut_end")
+                or "rewound_" in field
+            ):
+                continue
+            scene.client.hset(scene.key(what), field, "mine!")
+            refused = field in needed if what == "counters" else field != "skipped"
+            found = scene.repair(tmp_path)
+            assert (field, found) == (field, what if refused else "repaired")
+            if not refused:
+                scene.check()
+            (tmp_path / "before.ckpt").unlink(missing_ok=True)
+            scene.restore()
+
+
+def test_what_is_sound_is_left_alone(make_scene, tmp_path):
+    """No fence, no file, no change."""
+    scene = make_scene("queue")
+    with nothing_changes(scene.client, ()):
+        assert doctor.examine(scene.server.target(), scene.name).ok
+        assert scene.repair(tmp_path) == "unseen"
+
+
+def test_a_record_that_only_the_stream_knows_is_foreign(make_scene, tmp_path):
+    """It is left out, and no index up to it is given again."""
+    scene = make_scene("ring")
+    for entry in ("0-50", "7-3"):
+        scene.client.xadd(scene.key("records"), {"d": "mine"}, id=entry)
+    done = doctor.repair(scene.server.target(), scene.name, tmp_path / "before.ckpt")
+    assert any(line.endswith("left out: 0-50, 7-3") for line in done.did)
+    assert scene.dumped() == scene.records
+    assert scene.buffer.add(ROWS.one(1)) > 14
+    assert scene.buffer.doctor().ok
+
+
+def test_a_page_that_ends_with_a_foreign_entry_is_not_the_last(make_real_scene, monkeypatch):
+    """The doctor looks at each entry once, whatever its id."""
+    monkeypatch.setattr(_ops_doctor, "SURVEY_RECORDS", 1)
+    scene = make_real_scene("ring")
+    scene.client.xadd(scene.key("records"), {"d": "mine"}, id="7-3")
+    scene.client.xadd(scene.key("records"), {"d": "mine"}, id="7-4")
+    findings = scene.buffer.doctor().findings
+    assert [finding.found for finding in findings if finding.invariant == "I4"][-2:] == ["7-3", "7-4"]
+
+
+def test_others_wait_while_it_is_fenced(make_scene):
+    """A call that comes meanwhile succeeds as soon as the fence is gone."""
+    scene = make_scene("thrice")
+    assert scene.raw("fence", id="ab", hold_us=60_000_000, renew=0)[0] == "OK"
+    done = []
+    thread = threading.Thread(target=lambda: done.append(scene.buffer.stats()["write_count"]))
+    thread.start()
+    thread.join(0.1)
+    assert done == []
+    assert scene.raw("fence", id="ab", hold_us=0, renew=0)[0] == "OK"
+    thread.join(5)
+    assert done == [9]
+
+
+def test_the_fence_of_a_killed_repair_runs_out(make_scene, tmp_path):
+    """Until then another repair is told; after that it goes on, and the first one cannot come back."""
+    scene = make_scene("ring")
+    scene.client.delete(scene.key("holes"))
+    assert scene.raw("fence", id="ab", hold_us=60_000_000, renew=0)[0] == "OK"
+    with pytest.raises(UnderWayError) as caught:
+        doctor.repair(scene.server.target(), scene.name, tmp_path / "before.ckpt")
+    assert (caught.value.what, 0 < caught.value.seconds <= 60) == ("repair", True)
+    scene.client.hset(scene.key("config"), "fenced", "ab 1")  # as if a minute had passed
+    assert scene.raw("fence", id="ab", hold_us=60_000_000, renew=1)[0] == "CLOSED"
+    assert scene.repair(tmp_path) == "repaired"
+    scene.check()
+
+
+def test_a_repair_whose_fence_ran_out_changes_nothing(make_scene, tmp_path, monkeypatch):
+    """Others may have written meanwhile."""
+    scene = make_scene("ring")
+    scene.client.delete(scene.key("holes"))
+    before = contents(scene.client)
+    fill = _ops_load.fill
+
+    def late(*args):
+        yield from fill(*args)
+        scene.client.hset(scene.key("config"), "fenced", "ab 1")
+
+    monkeypatch.setattr(_ops_load, "fill", late)
+    with pytest.raises(RepairError, match="took a break"):
+        doctor.repair(scene.server.target(), scene.name, tmp_path / "before.ckpt")
+    assert contents(scene.client) == before
+
+
+def test_a_dump_that_cannot_be_written_changes_nothing(make_scene, tmp_path):
+    """The fence is taken away."""
+    scene = make_scene("ring")
+    scene.client.delete(scene.key("holes"))
+    with nothing_changes(scene.client, ()), pytest.raises(IsADirectoryError):
+        doctor.repair(scene.server.target(), scene.name, tmp_path)
+
+
+def test_the_dump_is_a_checkpoint(make_scene, tmp_path):
+    """It has what was left, and `loads` takes it."""
+    scene = make_scene("weighed")
+    scene.client.delete(scene.key("ranked"))
+    assert scene.repair(tmp_path) == "repaired"
+    scene.buffer.empty()
+    assert scene.buffer.loads(tmp_path / "before.ckpt") == len(scene.records)
+    assert scene.dumped() == scene.records
+
+
+def test_an_empty_checkpoint_leaves_indices_where_they_were(make_real_scene):
+    """A stream that holds nothing still knows the last id."""
+    scene = make_real_scene("ring")
+    scene.buffer.empty()
+    data = scene.buffer.state_dict(include_data=True)["data"]
+    scene.buffer.loads(data)
+    assert scene.buffer.doctor().ok
+    large = Records(1500)
+    with ReplayBuffer(scene.server.target(), scene.name + "x", capacity=9) as other:
+        other.extend(large.many(0, 3))
+        other.empty()
+        other.loads(other.state_dict(include_data=True)["data"])
+        assert other.extend(large.many(3, 5)).tolist() == [4, 5]
+        other.delete()
+
+
+def test_what_it_lacks_is_named(server, name, tmp_path):
+    """A buffer that nobody created; one without its settings."""
+    with pytest.raises(BufferNotFoundError):
+        doctor.repair(server.target(), name, tmp_path / "x.ckpt")
+
+
+def test_kinds_are_those_of_open():
+    """The doctor and `open` judge keys alike."""
+    listed = re.search(r"local TYPES = \{(.*?)\}", load("open").text, re.DOTALL)[1]
+    assert re.findall(r"'(\w+)'", listed) == list(KINDS.values())
+    named = re.search(r"^COUNTERS = \{(.*?)\}", load("sample").text, re.DOTALL | re.MULTILINE)[1]
+    assert set(re.findall(r"'(\w+)'", named)) <= _ops_doctor.COUNTERS
+    own = re.search(r"exchange.OWN = \{(.*?)\}", load("mend").text, re.DOTALL)[1]
+    assert set(re.findall(r"(\w+) = true", own)) == _mending.OWN
