@@ -7,15 +7,15 @@ import threading
 import numpy as np
 import pytest
 
-from redis_replay import ReplayBuffer, _mending, _ops_doctor, _ops_load, checkpoint, doctor
+from redis_replay import ReplayBuffer, _mending, _ops_doctor, _ops_load, _ops_repair, checkpoint, doctor
 from redis_replay._blocks import Writer
 from redis_replay._keys import KINDS
 from redis_replay._lua import load
 from redis_replay._ops_dump import dump
 from redis_replay.exceptions import BufferNotFoundError, RepairError, UnderWayError
-from redis_replay.limiters import Queue
+from redis_replay.limiters import Queue, SampleToInsertRatio
 from redis_replay.samplers import Fifo, Prioritized
-from tests._contract import SMALL, RawLane, Records, contents, nothing_changes
+from tests._contract import SMALL, RawLane, Records, contents, nothing_changes, stored_numbers
 
 ROWS = Records(SMALL)
 BUFFERS = {
@@ -349,3 +349,85 @@ def test_kinds_are_those_of_open():
     assert set(re.findall(r"'(\w+)'", named)) <= _ops_doctor.COUNTERS
     own = re.search(r"exchange.OWN = \{(.*?)\}", load("mend").text, re.DOTALL)[1]
     assert set(re.findall(r"(\w+) = true", own)) == _mending.OWN
+
+
+@pytest.mark.parametrize("way", ["taken", "spoiled"])
+def test_indices_that_nobody_was_given_stay_so(make_real_scene, tmp_path, way):
+    """Where the list of them is lost, a gap of more than a million counts as such."""
+    scene = make_real_scene("ring")
+    assert scene.raw("greet", given=10**9, numbers="")[0] == "REWOUND"
+    newest = scene.buffer.add(ROWS.one(7))
+    assert newest > 10**9
+    scene.records = scene.dumped()
+    assert scene.damage("config", way)
+    assert scene.repair(tmp_path) == "repaired"
+    assert str(newest - 1) in scene.client.hget(scene.key("config"), "skipped").decode()
+    scene.check()
+
+
+def test_what_neither_key_tells_is_refused(make_real_scene, tmp_path):
+    """Who is in the buffer is told by `parting`, or by `order`; not if both are gone."""
+    scene = make_real_scene("queue")
+    scene.client.delete(scene.key("order"))
+    scene.client.hset(scene.key("counters"), "parting", "mine")
+    assert scene.repair(tmp_path) == "parting"
+
+
+def test_priorities_that_are_in_neither_key_are_refused(make_real_scene, tmp_path):
+    """Each of `priorities` and `ranked` alone makes the other good: see above."""
+    scene = make_real_scene("weighed")
+    scene.client.delete(scene.key("priorities"), scene.key("ranked"))
+    assert scene.repair(tmp_path) == "priorities"
+
+
+def test_totals_that_do_not_add_up_are_made_to(make_real_scene, tmp_path):
+    """More records than were counted: the count is raised; fewer: they count as removed."""
+    scene = make_real_scene("ring")
+    before = scene.buffer.stats()
+    for by, name in ((-3, "write_count"), (3, "removed")):
+        scene.client.hincrby(scene.key("counters"), "write_count", by)
+        assert scene.repair(tmp_path) == "repaired"
+        assert scene.buffer.stats()[name] == before[name] + (3 if by > 0 else 0)
+        assert scene.dumped() == scene.records
+
+
+def test_the_rate_limiter_goes_on_where_it_was(real_server, name, tmp_path):
+    """A batch that was lent counts as not drawn; what was written and drawn counts on."""
+    limiter = SampleToInsertRatio(2.0, min_size_to_sample=1, error_buffer=100.0)
+    with ReplayBuffer(real_server.target(), name, capacity=20, consume_after_n_samples=4, rate_limiter=limiter) as buffer:
+        buffer.extend(ROWS.many(0, 9))
+        buffer.sample(2)
+        difference = buffer.stats()["limiter_difference"]
+        with ReplayBuffer(real_server.target(), name) as reader:
+            lease = reader.sample(3, lease=600.0, return_info=True)[1].lease
+            real_server.client().delete(f"rr:{{{name}}}:order")
+            assert doctor.repair(real_server.target(), name, tmp_path / "x.ckpt").after.ok
+            assert reader.ack(lease).late == 1
+        assert buffer.stats()["limiter_difference"] == difference
+        assert (buffer.stats()["sample_calls"], buffer.stats()["samples_returned"]) == (1, 2)
+        buffer.delete()
+
+
+def test_many_pages(real_server, name, tmp_path, monkeypatch):
+    """Small pages, and a fence that is renewed before each step."""
+    monkeypatch.setattr(_ops_doctor, "PAGE_RECORDS", 7)
+    monkeypatch.setattr(_ops_doctor, "SURVEY_RECORDS", 5)
+    monkeypatch.setattr(_ops_repair, "RENEW_SECONDS", -1.0)
+    rows, client = Records(1500), real_server.client()
+    with ReplayBuffer(real_server.target(), name, capacity=60) as buffer:
+        buffer.extend(rows.many(0, 100))
+        buffer.remove(list(range(50, 90, 3)))
+        expected = stored_numbers(buffer)
+        client.delete(f"rr:{{{name}}}:holes")
+        assert doctor.repair(real_server.target(), name, tmp_path / "x.ckpt").after.ok
+        assert stored_numbers(buffer) == expected
+        assert buffer.extend(rows.many(0, 3)).tolist() == [101, 102, 103]
+        buffer.delete()
+
+
+def test_records_under_inbox_are_not_lost(make_real_scene, tmp_path):
+    """A crash between the gates: the stream is under its other name."""
+    scene = make_real_scene("ring")
+    scene.client.rename(scene.key("records"), scene.key("inbox"))
+    assert scene.repair(tmp_path) == "repaired"
+    scene.check()
