@@ -268,12 +268,27 @@ def _skipped(looked: Looked, tally: Tally, did: list[str]) -> str:
     text = looked.fenced.config.get("skipped", "")
     try:
         stored.skipped(looked.core.keys, text, 1, looked.last)
-        if not any(low <= i <= high for low, high in _ranges(text) for i in (tally.first, tally.newest)):
-            return text
+        known = list(_ranges(text))
+        if any(low <= i <= high for low, high in known for i in (tally.first, tally.newest)):
+            known = []
     except BufferDamagedError:
-        pass
-    did.append("skipped was no list of ranges: gaps of more than a million indices count as never given")
-    return " ".join(f"{low}:{high}" for low, high in tally.wide)
+        known = []
+    found = [gap for wide in tally.wide for gap in _uncovered(wide, known)]
+    if found or len(known) != len(text.split()):
+        did.append(f"skipped was not what it must be: {len(found)} gaps of more than a million indices count as never given")
+    return " ".join(f"{low}:{high}" for low, high in sorted(known + found))
+
+
+def _uncovered(wide: tuple[int, int], known: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """The parts of a gap, above a million indices, that no range has."""
+    start, end = wide
+    for low, high in [*known, (end + 1, end + 1)]:
+        if low > start:
+            if min(low - 1, end) - start >= SKIPPED:
+                yield start, min(low - 1, end)
+            start = max(start, high + 1)
+        elif high >= start:
+            start = high + 1
 
 
 def _ranges(text: str) -> Iterator[tuple[int, int]]:

@@ -95,7 +95,7 @@ def examine(core: Core) -> Generator[Step, Any, Report]:
     except BufferDamagedError as damage:
         return Report((Finding("I3", damage.key, damage.expected, damage.found),))
     try:
-        findings = [*_judge(core, facts), *_spoiled(core, facts), *_unread(core, config, facts)]
+        findings = [*_judge(core, facts), *_spoiled(core, facts), *(yield from _unread(core, config, facts))]
     except BufferDamagedError as damage:
         findings = [Finding("I3", damage.key, damage.expected, damage.found)]
     checked = {"records": int(facts["xlen"])}
@@ -221,10 +221,13 @@ def _spoiled(core: Core, facts: dict[str, str]) -> Iterator[Finding]:
         yield Finding("I2", core.keys.key("counters"), f"a number each: {', '.join(lacking)}", "none")
 
 
-def _unread(core: Core, config: dict[str, str], facts: dict[str, str]) -> Iterator[Finding]:
+def _unread(core: Core, config: dict[str, str], facts: dict[str, str]) -> Generator[Step, Any, list[Finding]]:
     """Records that nobody can read."""
     if "schema" not in config and facts["xlen"] != "0":
-        yield Finding("I3", core.keys.key("config"), "a schema", "none")
+        config, _ = yield from _settings(core)  # the first ones may have come since
+        if "schema" not in config:
+            return [Finding("I3", core.keys.key("config"), "a schema", "none")]
+    return []
 
 
 def is_whole(text: str) -> bool:

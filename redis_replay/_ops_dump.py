@@ -18,7 +18,7 @@ from redis_replay import _stored as stored
 from redis_replay._core import Core
 from redis_replay._steps import Step, Work
 from redis_replay._types import Reply, as_text
-from redis_replay.checkpoint import FORMAT, NONE, VERSION, Page
+from redis_replay.checkpoint import FORMAT, VERSION, Page
 from redis_replay.exceptions import DumpError, ReplayError, UnderWayError
 
 PAGE_RECORDS = 2000
@@ -112,9 +112,11 @@ def _pages(core: Core, name: str, write: Write, total: int, progress: Progress |
         reply = yield from rq.ask(core, script, answers=("OK", "CLOSED"))
         if reply.word == "CLOSED":
             raise DumpError(name=core.name, reason=WHY.get(as_text(reply.data[0]), as_text(reply.data[0])))
-        after, page = as_text(reply.data[0]), _page(reply)
-        if (page.uses < NONE).any():
-            raise stored.damaged(core.keys, "uses", "times handed out", "no number", "whole numbers")
+        after = as_text(reply.data[0])
+        try:
+            page = _page(reply)
+        except (ValueError, OverflowError) as error:
+            raise stored.damaged(core.keys, "uses", "what a record has", str(error), "numbers, as in authors") from None
         if len(page.payload):
             yield Work(partial(write, "rows", page.packed()))
         done += len(page.payload)

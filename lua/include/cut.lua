@@ -41,6 +41,11 @@ function cut.covered(indices)
   return out
 end
 
+-- One word, whatever somebody wrote there.
+local function word_of(value)
+  return not value and '-' or value:match('^%S+$') or '?'
+end
+
 -- What a dump tells of each record beside its bytes.
 function cut.facts(indices)
   local counted, dated = (settings.consume or 0) > 1, age.is_kept()
@@ -50,9 +55,8 @@ function cut.facts(indices)
   local p = weight.is_used() and priority.bytes(indices)
   local out = {}
   for i = 1, #indices do
-    local n = counted and had[i] and (had[i]:match('^%d+$') or '-2') or '-' -- -2: somebody wrote there what is no number
-    out[i] = n .. ' ' .. (p and string.format('%.17g', double.at(p, 8 * i - 7)) or '-')
-      .. ' ' .. (of[i] and int(of[i]) or '-') .. ' ' .. (by[i] and by[i]:match('^%d+$') or '-')
+    out[i] = word_of(counted and had[i]) .. ' ' .. (p and string.format('%.17g', double.at(p, 8 * i - 7)) or '-')
+      .. ' ' .. (of[i] and int(of[i]) or '-') .. ' ' .. word_of(by[i])
   end
   return out
 end

@@ -1,150 +1,17 @@
 """The doctor's repair: each key is damaged in turn, and the buffer is whole again, or a typed error says what is lost."""
 
-import io
 import re
 import threading
 
-import numpy as np
 import pytest
 
-from redis_replay import ReplayBuffer, _mending, _ops_doctor, _ops_load, checkpoint, doctor
-from redis_replay._blocks import Writer
+from redis_replay import ReplayBuffer, _mending, _ops_doctor, _ops_load, _ops_repair, doctor
 from redis_replay._keys import KINDS
 from redis_replay._lua import load
-from redis_replay._ops_dump import dump
 from redis_replay.exceptions import BufferNotFoundError, RepairError, UnderWayError
-from redis_replay.limiters import Queue
-from redis_replay.samplers import Fifo, Prioritized
-from tests._contract import SMALL, RawLane, Records, contents, nothing_changes
-
-ROWS = Records(SMALL)
-BUFFERS = {
-    "ring": {},
-    "queue": {"consume_after_n_samples": 1, "rate_limiter": Queue(9), "sampler": Fifo()},
-    "thrice": {"consume_after_n_samples": 3},
-    "weighed": {"sampler": Prioritized(alpha=0.7, beta=1.0, normalize="buffer")},
-    "dated": {"max_staleness": 2},
-}
-WAYS = ("deleted", "string", "taken", "spoiled")
-
-
-class Scene:
-    """A buffer with records, leases, holds and records on their way out, as it is, and as it shall be after a repair."""
-
-    def __init__(self, server, name, kind):
-        self.server, self.name, self.kind, self.client = server, name, kind, server.client()
-        self.buffer = ReplayBuffer(server.target(), name, capacity=9, **BUFFERS[kind])
-        self.reader = ReplayBuffer(server.target(), name)
-        self.raw = RawLane(self.client, name).register()
-        for i in range(9):
-            self.buffer.add(ROWS.one(i), **self.about(i))
-        if kind in ("queue", "thrice"):
-            self.reader.sample(2)
-            self.reader.sample(2, lease=600.0)
-        else:
-            assert self.raw.sample(3)[0] == "OK"
-            self.buffer.remove([3, 5])
-            self.buffer.extend(ROWS.many(9, 14), **({"priority": np.arange(5.0)} if kind == "weighed" else {}))
-            self.buffer.remove([12])
-        assert RawLane(self.client, name, "waiter").register().wait(9, take=9, wait=1)[0] == "NOT_READY"
-        self.sound = {key: self.client.dump(key) for key in self.keys()}
-        self.records = self.dumped()
-        self.restore()
-
-    def about(self, i):
-        return {"weighed": {"priority": i / 2}, "dated": {"version": i // 4}}.get(self.kind, {})
-
-    def keys(self):
-        return sorted(self.client.scan_iter(match=f"rr:{{{self.name}}}:*", count=1000))
-
-    def key(self, what):
-        return f"rr:{{{self.name}}}:{what}"
-
-    def restore(self):
-        self.client.delete(*self.keys())
-        for key, value in self.sound.items():
-            self.client.restore(key, 0, value)
-
-    def dumped(self):
-        """Index -> payload, uses, priority, version of each record in the buffer, what is lent included."""
-        file = io.BytesIO()
-        self.buffer._read("dumps", dump, Writer(file).write, 2**30, None)
-        out = {}
-        for page in checkpoint.open(file.getvalue()).pages():
-            columns = (page.payload, page.uses.tolist(), page.priority.tolist(), page.version.tolist())
-            out |= dict(zip(page.index.tolist(), zip(*columns, strict=True), strict=True))
-        return out
-
-    def damage(self, what, way):
-        """Whether there is something to be damaged."""
-        key, client = self.key(what), self.client
-        if way == "string":
-            client.delete(key)
-            client.set(key, "mine")
-            return True
-        if not client.exists(key):
-            return False
-        if way == "deleted":
-            return client.delete(key) == 1
-        return bool(getattr(self, "_" + KINDS[what])(key, way))
-
-    def _hash(self, key, way):
-        name = {self.key("config"): "skipped", self.key("counters"): "sampleable_size"}.get(key)
-        field = name or min(self.client.hkeys(key))
-        return self.client.hset(key, field, "mine") + 1 if way == "spoiled" else self.client.hdel(key, field)
-
-    def _zset(self, key, way):
-        taken = self.client.zpopmax(key)
-        if way == "spoiled":
-            self.client.zadd(key, {"mine": 5})
-        return taken
-
-    def _set(self, key, way):
-        if way == "spoiled":
-            self.client.sadd(key, "mine")
-        return self.client.srem(key, min(self.client.smembers(key) - {b"mine"}))
-
-    def _stream(self, key, way):
-        if way == "spoiled":
-            return self.client.xadd(key, {"d": "mine"}, id="0-99")
-        return self.client.xdel(key, self.client.xrange(key)[-1][0])
-
-    def repair(self, tmp_path):
-        """What it came to: repaired, unseen, or the key that is lost for good."""
-        before = contents(self.client)
-        path = tmp_path / "before.ckpt"
-        try:
-            done = doctor.repair(self.server.target(), self.name, path)
-        except RepairError as error:
-            assert contents(self.client) == before
-            assert not path.exists()
-            return error.key.rpartition(":")[2]
-        assert done.after.ok
-        if done.path is None:
-            assert contents(self.client) == before
-            return "unseen"
-        assert path.exists()
-        assert done.did
-        return "repaired"
-
-    def check(self, bytes_gone=()):
-        """All that has bytes is there, and the handles that were open go on."""
-        assert self.buffer.doctor().ok
-        expected = {index: record for index, record in self.records.items() if index not in bytes_gone}
-        assert self.dumped() == expected
-        stats = self.buffer.stats()
-        gone = sum(stats[name] for name in ("consumed", "evicted", "removed", "stale"))
-        assert stats["write_count"] == stats["sampleable_size"] + stats["hidden"] + stats["leased"] + gone
-        top = max(self.records)
-        assert self.buffer.add(ROWS.one(99), **self.about(9)) > top
-        self.reader.sample(1)
-        assert self.buffer.doctor().ok
-
-    def close(self):
-        self.restore()
-        self.buffer.delete()
-        for handle in (self.buffer, self.reader):
-            handle.close()
+from redis_replay.limiters import SampleToInsertRatio
+from tests._contract import Records, contents, nothing_changes, stored_numbers
+from tests._damage import BUFFERS, ROWS, WAYS, Scene
 
 
 def _scenes(server, name):
@@ -349,3 +216,85 @@ def test_kinds_are_those_of_open():
     assert set(re.findall(r"'(\w+)'", named)) <= _ops_doctor.COUNTERS
     own = re.search(r"exchange.OWN = \{(.*?)\}", load("mend").text, re.DOTALL)[1]
     assert set(re.findall(r"(\w+) = true", own)) == _mending.OWN
+
+
+@pytest.mark.parametrize("way", ["taken", "spoiled"])
+def test_indices_that_nobody_was_given_stay_so(make_real_scene, tmp_path, way):
+    """Where the list of them is lost, a gap of more than a million counts as such."""
+    scene = make_real_scene("ring")
+    assert scene.raw("greet", given=10**9, numbers="")[0] == "REWOUND"
+    newest = scene.buffer.add(ROWS.one(7))
+    assert newest > 10**9
+    scene.records = scene.dumped()
+    assert scene.damage("config", way)
+    assert scene.repair(tmp_path) == "repaired"
+    assert str(newest - 1) in scene.client.hget(scene.key("config"), "skipped").decode()
+    scene.check()
+
+
+def test_what_neither_key_tells_is_refused(make_real_scene, tmp_path):
+    """Who is in the buffer is told by `parting`, or by `order`; not if both are gone."""
+    scene = make_real_scene("queue")
+    scene.client.delete(scene.key("order"))
+    scene.client.hset(scene.key("counters"), "parting", "mine")
+    assert scene.repair(tmp_path) == "parting"
+
+
+def test_priorities_that_are_in_neither_key_are_refused(make_real_scene, tmp_path):
+    """Each of `priorities` and `ranked` alone makes the other good: see above."""
+    scene = make_real_scene("weighed")
+    scene.client.delete(scene.key("priorities"), scene.key("ranked"))
+    assert scene.repair(tmp_path) == "priorities"
+
+
+def test_totals_that_do_not_add_up_are_made_to(make_real_scene, tmp_path):
+    """More records than were counted: the count is raised; fewer: they count as removed."""
+    scene = make_real_scene("ring")
+    before = scene.buffer.stats()
+    for by, name in ((-3, "write_count"), (3, "removed")):
+        scene.client.hincrby(scene.key("counters"), "write_count", by)
+        assert scene.repair(tmp_path) == "repaired"
+        assert scene.buffer.stats()[name] == before[name] + (3 if by > 0 else 0)
+        assert scene.dumped() == scene.records
+
+
+def test_the_rate_limiter_goes_on_where_it_was(real_server, name, tmp_path):
+    """A batch that was lent counts as not drawn; what was written and drawn counts on."""
+    limiter = SampleToInsertRatio(2.0, min_size_to_sample=1, error_buffer=100.0)
+    with ReplayBuffer(real_server.target(), name, capacity=20, consume_after_n_samples=4, rate_limiter=limiter) as buffer:
+        buffer.extend(ROWS.many(0, 9))
+        buffer.sample(2)
+        difference = buffer.stats()["limiter_difference"]
+        with ReplayBuffer(real_server.target(), name) as reader:
+            lease = reader.sample(3, lease=600.0, return_info=True)[1].lease
+            real_server.client().delete(f"rr:{{{name}}}:order")
+            assert doctor.repair(real_server.target(), name, tmp_path / "x.ckpt").after.ok
+            assert reader.ack(lease).late == 1
+        assert buffer.stats()["limiter_difference"] == difference
+        assert (buffer.stats()["sample_calls"], buffer.stats()["samples_returned"]) == (1, 2)
+        buffer.delete()
+
+
+def test_many_pages(real_server, name, tmp_path, monkeypatch):
+    """Small pages, and a fence that is renewed before each step."""
+    monkeypatch.setattr(_ops_doctor, "PAGE_RECORDS", 7)
+    monkeypatch.setattr(_ops_doctor, "SURVEY_RECORDS", 5)
+    monkeypatch.setattr(_ops_repair, "RENEW_SECONDS", -1.0)
+    rows, client = Records(1500), real_server.client()
+    with ReplayBuffer(real_server.target(), name, capacity=60) as buffer:
+        buffer.extend(rows.many(0, 100))
+        buffer.remove(list(range(50, 90, 3)))
+        expected = stored_numbers(buffer)
+        client.delete(f"rr:{{{name}}}:holes")
+        assert doctor.repair(real_server.target(), name, tmp_path / "x.ckpt").after.ok
+        assert stored_numbers(buffer) == expected
+        assert buffer.extend(rows.many(0, 3)).tolist() == [101, 102, 103]
+        buffer.delete()
+
+
+def test_records_under_inbox_are_not_lost(make_real_scene, tmp_path):
+    """A crash between the gates: the stream is under its other name."""
+    scene = make_real_scene("ring")
+    scene.client.rename(scene.key("records"), scene.key("inbox"))
+    assert scene.repair(tmp_path) == "repaired"
+    scene.check()
