@@ -31,8 +31,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 demo: $(VENV)
 	@if [ -t 1 ]; then $(BIN)/redis-replay demo $(ARGS); else $(BIN)/redis-replay demo --headless $(ARGS); fi
 
+# Three at a time, also on two cores: many tests wait for what takes time by its nature.
 test: $(VENV)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not slow' $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m 'not slow' $(ARGS)
 
 slow: $(VENV)
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m slow $(ARGS)
