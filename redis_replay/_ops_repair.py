@@ -180,7 +180,7 @@ def _mend(core: Core, fence: Fence, fenced: Fenced, before: Report, path: str | 
     tally = yield from _chosen(looked)
     found = {finding.key: f"expected {finding.expected}, found {finding.found}" for finding in before.findings}
     plan = mending.plan(looked, tally, found)
-    forget = yield from _must_forget(core, before)
+    forget = yield from _must_forget(core)
     if forget:
         plan.did.append("lanes, answers and waiters were forgotten: calls under way begin anew")
     yield from _dump(looked, tally, plan, path)
@@ -233,14 +233,17 @@ def _is_whole(looked: Looked, what: str, counted: int | None) -> Generator[Step,
     return n == counted == marks + len(wrong) and all(i.isdigit() and 0 < int(i) <= looked.last for i in wrong)
 
 
-def _must_forget(core: Core, before: Report) -> Generator[Step, Any, bool]:
+def _must_forget(core: Core) -> Generator[Step, Any, bool]:
     """Whether what is remembered of calls is damaged."""
     names = (("ZCARD", "lanes"), ("HLEN", "requests"), ("ZCARD", "waiters"), ("HLEN", "waiting"), ("ZCARD", "writers"))
     commands = [(command.encode(), core.keys.key(name).encode()) for command, name in names]
     sizes = yield from rq.deliver_once(core, rq.commands(*commands))
     if any(isinstance(size, Exception) for size in sizes) or sizes[0] != sizes[1] or sizes[2] != sizes[3]:
         return True
-    return not {finding.key for finding in before.findings}.isdisjoint(core.keys.key(name) for _, name in names)
+    for what in ("lanes", "waiters"):  # each with its other half
+        if (yield from read.audit(core, what))[1]:
+            return True
+    return False
 
 
 def _dump(looked: Looked, tally: Tally, plan: Plan, path: str | PathLike[str]) -> Generator[Step, Any, None]:

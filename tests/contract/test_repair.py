@@ -247,6 +247,16 @@ def test_priorities_that_are_in_neither_key_are_refused(make_real_scene, tmp_pat
     assert scene.repair(tmp_path) == "priorities"
 
 
+@pytest.mark.parametrize("what", ["lanes", "waiters"])
+def test_what_a_key_of_another_type_hides_is_repaired_too(make_real_scene, tmp_path, what):
+    """The doctor looks no further than at such a key; the repair does."""
+    scene = make_real_scene("thrice")
+    assert scene.damage(what, "spoiled")
+    assert scene.damage("holds", "string")
+    assert scene.repair(tmp_path) == "repaired"
+    scene.check()
+
+
 def test_totals_that_do_not_add_up_are_made_to(make_real_scene, tmp_path):
     """More records than were counted: the count is raised; fewer: they count as removed."""
     scene = make_real_scene("ring")
