@@ -164,12 +164,15 @@ def load(name: str, path: Path, merge: bool, url: str) -> None:
     A buffer that is not there is created with the settings of the one that was dumped.
     """
     saved = checkpoint.open(path)
+    undo = contextlib.ExitStack()
     try:
         buffer = ReplayBuffer(url, name)
     except BufferNotFoundError:
         buffer = ReplayBuffer(url, name, **saved.settings)  # type: ignore[arg-type]
-    with buffer, _bar(f"{path} → {name}") as progress:
+        undo.callback(buffer.delete)  # where nothing comes of it
+    with buffer, undo, _bar(f"{path} → {name}") as progress:
         done = buffer.loads(path, merge=merge, progress=progress)
+        undo.pop_all()
         click.echo(f"{done:,} records loaded into buffer {name!r}, which has {buffer.storage_size:,}")
 
 

@@ -7,15 +7,14 @@ from typing import Any, NamedTuple
 
 from redis_replay import _stored as stored
 from redis_replay._arguments import MAX_INDEX
+from redis_replay._contents import CONFIG, FORMAT, GONE, VERSION
 from redis_replay._core import Core
 from redis_replay._ops_doctor import COUNTERS, TOTALS, Row, has_order, is_whole
-from redis_replay._ops_dump import CONFIG, RUNTIME
+from redis_replay._ops_dump import RUNTIME
 from redis_replay._types import as_text
-from redis_replay.checkpoint import FORMAT, VERSION
 from redis_replay.exceptions import BufferDamagedError, RepairError
 
 SKIPPED = 1_000_000  # indices without a record in a row: where `skipped` is lost, nobody was given those
-GONE = ("consumed", "evicted", "removed", "stale")
 NEEDED = {"write_count", *TOTALS, *GONE}  # counters that nothing else tells
 OWN = {"first", "last", "sampleable_size", "storage_size", "hidden", "leased", "parting", "used", "unseen"}  # counted anew
 SEEN = 5  # ids that are named

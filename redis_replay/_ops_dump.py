@@ -15,18 +15,17 @@ from redis_replay import _blocks as blocks
 from redis_replay import _requests as rq
 from redis_replay import _scripts as scripts
 from redis_replay import _stored as stored
+from redis_replay._contents import CONFIG, FORMAT, VERSION
 from redis_replay._core import Core
 from redis_replay._steps import Step, Work
 from redis_replay._types import Reply, as_text
-from redis_replay.checkpoint import FORMAT, VERSION, Page
+from redis_replay.checkpoint import Page
 from redis_replay.exceptions import DumpError, ReplayError, UnderWayError
 
 PAGE_RECORDS = 2000
 # Counters that are the server's, or that follow from the records.
 RUNTIME = ("clock", "clock_offset", "last_write", "arrivals", "notices", "era", "rewound_at", "rewound_to", "first", "last",
            "used", "unseen", "parting")  # fmt: skip
-CONFIG = ("capacity", "sampler", "remover", "rate_limiter", "law", "consume_after_n_samples", "lease", "max_staleness",
-          "schema", "schema_hash", "record_bytes", "max_priority", "skipped")  # fmt: skip
 WHY = {
     "held": "more would have to be kept for it than max_hold_bytes allows, as much was changed meanwhile",
     "emptied": "the buffer was emptied meanwhile",
@@ -46,8 +45,8 @@ def dump_to(core: Core, path: str | PathLike[str], most_bytes: int, progress: Pr
         as `dump`; UnderWayError: another process writes to it. OSError: it cannot be written.
     """
     stack = ExitStack()
-    file = yield Work(lambda: stack.enter_context(blocks.replacing(path)))
     try:
+        file = yield Work(lambda: stack.enter_context(blocks.replacing(path)))
         n = yield from dump(core, blocks.Writer(file).write, most_bytes, progress)
     except BaseException:
         stack.__exit__(*sys.exc_info())
@@ -63,8 +62,8 @@ def dump(core: Core, write: Write, most_bytes: int, progress: Progress | None) -
         DumpError; UnderWayError: another dump is. BufferGoneError, BufferDamagedError, ConnectionLostError.
     """
     name = secrets.token_hex(8)
-    head = yield from begin(core, name, most_bytes)
     try:
+        head = yield from begin(core, name, most_bytes)
         yield Work(lambda: write("head", head))
         n = yield from _pages(core, name, write, head["records"], progress)
         yield Work(lambda: write("end", {"records": n}))

@@ -18,6 +18,7 @@ from redis_replay import _stored as stored
 from redis_replay import _versions as versions
 from redis_replay import checkpoint
 from redis_replay._blocks import Source
+from redis_replay._contents import GONE, NONE, TOTALS
 from redis_replay._core import Core, Lane
 from redis_replay._decode import decode_batch
 from redis_replay._encode import encode_batch
@@ -26,8 +27,9 @@ from redis_replay._ops_dump import Progress
 from redis_replay._scripts import Script
 from redis_replay._steps import Step, Work
 from redis_replay._types import as_text
-from redis_replay.checkpoint import NONE, Checkpoint, Page
+from redis_replay.checkpoint import Checkpoint, Page
 from redis_replay.exceptions import (
+    BufferDamagedError,
     BufferGoneError,
     CheckpointError,
     CheckpointMismatchError,
@@ -135,7 +137,7 @@ def _config(core: Core) -> Generator[Step, Any, dict[str, str]]:
 def _check_sum(saved: Checkpoint) -> None:
     """I2: each record that was written is there, or is counted as gone."""
     n = saved.counters
-    gone = sum(n[name] for name in checkpoint.GONE)
+    gone = sum(n[name] for name in GONE)
     if n["write_count"] != len(saved) + gone:
         reason = f"write_count is {n['write_count']}, and {len(saved)} records are there, {gone} are gone"
         raise CheckpointError(path=saved.path, reason=reason)
@@ -193,23 +195,30 @@ def fill(core: Core, saved: Checkpoint, plan: Plan, progress: Progress | None) -
     if reply.word == "RUNNING":
         raise UnderWayError(name=core.name, what="load", seconds=math.ceil(int(reply.data[0]) / 1e6))
     done, last, pages = 0, first - 1, saved.pages()
+    most = sum(saved.counters.get(name, 0) for name in ("records_total", "foreign")) + GAP
     keeps_gaps = core.consume is None and core.remover == Fifo()
     skipped = _ranges(saved.config.get("skipped", "")) if keeps_gaps else []
     while (page := (yield Work(lambda: next(pages, None)))) is not None:
         moved = replace(page, index=page.index + plan.shift)
+        passed = sum(high - low + 1 for low, high in skipped if high + plan.shift < moved.index[-1])
+        if keeps_gaps and moved.index[-1] - first + 1 - passed > most:
+            raise CheckpointError(path=saved.path, reason=f"its indices have more gaps than {most:,} writes can have left")
         for script in _steps(moved, last, [(a + plan.shift, b + plan.shift) for a, b in skipped], keeps_gaps):
-            yield from _restore(core, plan, script)
+            yield from _restore(core, saved, plan, script)
         last, done = int(moved.index[-1]), done + len(page.payload)
         if progress is not None:
             progress(done, len(saved))
-    yield from _restore(core, plan, _rows(None, 0, 0))  # the copy is looked at as a whole
+    yield from _restore(core, saved, plan, _rows(None, 0, 0))  # the copy is looked at as a whole
 
 
-def _restore(core: Core, plan: Plan, script: Script) -> Generator[Step, Any, None]:
+def _restore(core: Core, saved: Checkpoint, plan: Plan, script: Script) -> Generator[Step, Any, None]:
     try:
         yield from rq.ask(core, script, epoch=plan.name)
     except BufferGoneError as error:
         raise _ended(core) from error
+    except BufferDamagedError as error:
+        reason = f"it makes no sound buffer: {error.key} {error.found}, expected {error.expected}"
+        raise CheckpointError(path=saved.path, reason=reason) from error
 
 
 def _ended(core: Core) -> LoadError:
@@ -223,10 +232,13 @@ def _ranges(text: str) -> list[tuple[int, int]]:
 def _steps(page: Page, last: int, skipped: Sequence[tuple[int, int]], keeps_gaps: bool) -> Iterator[Script]:
     """The scripts that put a page behind index `last`: rows, and the long gaps between them."""
     before = np.concatenate(([last], page.index[:-1]))
+    gaps = np.where(page.index - before - 1 > GAP, 0, page.index - before - 1)  # the short ones
     wide = page.index - before - 1 > GAP if keeps_gaps else np.zeros(len(before), bool)
     for low, high in skipped:
         wide |= (before < low) & (page.index > high)
     starts = {0, len(page.payload), *np.flatnonzero(wide).tolist(), *range(0, len(page.payload), STEP)}
+    if keeps_gaps:
+        starts |= set((np.flatnonzero(np.diff(np.cumsum(gaps) // HOLES)) + 1).tolist())
     for a, b in pairwise(sorted(starts)):
         if wide[a]:
             yield from _gap(int(before[a]), int(page.index[a]) - 1, skipped)
@@ -261,8 +273,7 @@ def _rows(page: Page | None, a: int, b: int, upto: int = 0, *, skipped: bool = F
 
 
 def _swap(core: Core, lane: Lane, saved: Checkpoint, plan: Plan) -> Generator[Step, Any, Any]:
-    left = ("last", "sampleable_size", "storage_size", "hidden", "leased", "parting")  # the copy has counted those itself
-    totals = " ".join(f"{name} {number}" for name, number in saved.counters.items() if name not in left)
+    totals = " ".join(f"{name} {saved.counters[name]}" for name in TOTALS if name in saved.counters)
     script = scripts.swap(copy=plan.name, high=saved.last + plan.shift, own=plan.own, totals=totals, shares=saved.shares)
     return (yield from rq.request(core, lane, script, core.clock() + SWAP_SECONDS, writes=True))
 

@@ -24,12 +24,13 @@ from redis_replay import _ops_read as read
 from redis_replay import _requests as rq
 from redis_replay import _scripts as scripts
 from redis_replay import checkpoint
+from redis_replay._contents import NONE
 from redis_replay._core import Core
 from redis_replay._mending import Fenced, Looked, Plan, Tally
 from redis_replay._ops_doctor import Row
 from redis_replay._steps import Operation, Step, Work
 from redis_replay._types import Report, as_text
-from redis_replay.checkpoint import NONE, Page
+from redis_replay.checkpoint import Page
 from redis_replay.exceptions import (
     BufferDamagedError,
     BufferNotFoundError,

@@ -170,6 +170,16 @@ class Runtime:
         self.core.put_lane(lane)
 
 
+async def _work(step: Work) -> Any:
+    """In a thread. It is over when this is, even if cancelled: what it began can be undone then."""
+    task = asyncio.ensure_future(asyncio.to_thread(step.do))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
+
+
 class AsyncRuntime:
     """For tasks of one event loop. Its methods are those of Runtime."""
 
@@ -196,7 +206,7 @@ class AsyncRuntime:
             return await self.listener.pause(step)
         if isinstance(step, Listen):
             return await self.listener.open(step)
-        return await (asyncio.to_thread(step.do) if isinstance(step, Work) else asyncio.sleep(step.seconds))
+        return await (_work(step) if isinstance(step, Work) else asyncio.sleep(step.seconds))
 
     async def drive(self, operation: Operation) -> Any:
         """Runs an operation to its end."""

@@ -18,16 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redis_replay import _blocks as blocks
+from redis_replay import _contents as contents
 from redis_replay import _stored as stored
 from redis_replay._decode import decode_record
 from redis_replay._keys import Keys
 from redis_replay._schema import Schema
-from redis_replay.exceptions import BufferDamagedError, CheckpointError
+from redis_replay.exceptions import BufferDamagedError, CheckpointError, ReplayError
 
-FORMAT, VERSION = "redis-replay checkpoint", 1
 SETTINGS = ("capacity", "sampler", "remover", "rate_limiter", "consume_after_n_samples", "lease", "max_staleness")
-GONE = ("consumed", "evicted", "removed", "stale")  # counters of records that are there no more
-NONE = -1  # of a number that a record does not have
 
 
 @dataclass(frozen=True)
@@ -52,17 +50,14 @@ class Page:
 
     def packed(self) -> dict[str, Any]:
         """As a block holds it."""
-        numbers = {name: getattr(self, name).tobytes() for name in ("index", "uses", "priority", "version", "writer")}
+        numbers = {name: getattr(self, name).tobytes() for name in contents.COLUMNS}
         return numbers | {"payload": self.payload}
 
     @classmethod
     def unpacked(cls, body: Mapping[str, Any]) -> "Page":
         """Of a block's body."""
-        numbers = {name: np.frombuffer(body[name], "<f8" if name == "priority" else "<i8") for name in _COLUMNS}
+        numbers = {name: np.frombuffer(body[name], "<f8" if name == "priority" else "<i8") for name in contents.COLUMNS}
         return cls(payload=body["payload"], **numbers)
-
-
-_COLUMNS = ("index", "uses", "priority", "version", "writer")
 
 
 class Checkpoint:
@@ -79,29 +74,31 @@ class Checkpoint:
     """
 
     def __init__(self, source: blocks.Source) -> None:
-        self.source = source
-        self.path = blocks.name_of(source)
-        kinds = blocks.read(source, keep=False)
-        head = self._head(next(kinds)[1])
-        end: Mapping[str, Any] = {}
-        for kind, body in kinds:
-            end = body if kind == "end" else end
-        self._n = end.get("records")
-        self.name, self.epoch = head["name"], head["epoch"]
-        self.last = int(head["last"])
-        self.counters: Mapping[str, int] = _counters(head["counters"], int(self._n or 0))
+        self._file = blocks.File(source)  # held open: what is read later is what was proven, whatever lies at the path by then
+        self.path = self._file.name
+        try:
+            head = self._prove()
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
+            if isinstance(error, ReplayError):
+                raise
+            raise CheckpointError(path=self.path, reason=str(error) or type(error).__name__) from error
+        self._n: int = head["records"]
+
+    def _prove(self) -> dict[str, Any]:
+        kinds = blocks.read(self._file)
+        head = contents.head(next(kinds)[1])
+        self.name, self.epoch, self.last = head["name"], head["epoch"], head["last"]
+        self.counters: Mapping[str, int] = head["counters"]
         self.config: Mapping[str, str] = head["config"]
         self.shares: Mapping[str, str] = head["shares"]
-        if self._n != head["records"]:
-            raise CheckpointError(path=self.path, reason=f"it has {self._n} records, and its head says {head['records']}")
-
-    def _head(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        if body.get("format") != FORMAT:
-            raise CheckpointError(path=self.path, reason=f"it is no {FORMAT}")
-        if body.get("version") != VERSION:
-            found = body.get("version")
-            raise CheckpointError(path=self.path, reason=f"it has format version {found}, and this one reads {VERSION}")
-        return body
+        schema, n, index = self.schema, 0, 0
+        for kind, body in kinds:
+            if kind == "rows":
+                index = contents.check_page(body, index, self.last, schema.record_size if schema is not None else None)
+                n += len(body["payload"])
+        if n != head["records"]:
+            raise ValueError(f"it has {n} records, and its head says {head['records']}")
+        return head
 
     @property
     def settings(self) -> dict[str, object]:
@@ -124,11 +121,11 @@ class Checkpoint:
 
     def __len__(self) -> int:
         """How many records it has."""
-        return int(self._n or 0)
+        return self._n
 
     def pages(self) -> Iterator[Page]:
         """Its records with all that belongs to them, at most a few MiB at a time, in order of index."""
-        for kind, body in blocks.read(self.source):
+        for kind, body in blocks.read(self._file):
             if kind == "rows":
                 yield Page.unpacked(body)
 
@@ -143,12 +140,6 @@ class Checkpoint:
             for index, payload in zip(page.index, page.payload, strict=True):
                 assert schema is not None
                 yield decode_record(schema, payload, int(index))
-
-
-def _counters(written: Mapping[str, int], records: int) -> dict[str, int]:
-    """As they are in the file; those that it has not are 0, and every record was written once."""
-    every = dict.fromkeys((*GONE, "sample_calls", "samples_returned"), 0) | dict(written)
-    return {"write_count": records + sum(every[name] for name in GONE)} | every
 
 
 def open(path: blocks.Source) -> Checkpoint:  # noqa: A001 - as gzip.open and others

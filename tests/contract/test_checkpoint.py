@@ -1,12 +1,13 @@
 """Checkpoints: one moment of a buffer in a file, and back; a file that is not whole changes nothing."""
 
 import asyncio
+import os
 import threading
 
 import numpy as np
 import pytest
 
-from redis_replay import AsyncReplayBuffer, ReplayBuffer, checkpoint
+from redis_replay import AsyncReplayBuffer, ReplayBuffer, _requests, checkpoint
 from redis_replay.exceptions import (
     BufferShutDownError,
     CheckpointError,
@@ -325,3 +326,66 @@ def test_a_dump_leaves_nothing_behind(server, make_buffer, small, client, tmp_pa
     before = contents(client, ("requests", "lanes"))
     buffer.dumps(tmp_path / "c")
     assert contents(client, ("requests", "lanes")) == before
+
+
+def test_a_sparse_buffer_is_loaded_in_steps(server, make_buffer, small, tmp_path, monkeypatch):
+    """Many short gaps are bounded like one long one."""
+    monkeypatch.setattr("redis_replay._ops_load.HOLES", 20)
+    monkeypatch.setattr("redis_replay._ops_load.GAP", 12)
+    buffer = make_buffer(capacity=300)
+    index = buffer.extend(small.many(0, 300))
+    left = [int(i) for i in index if i % 7 == 0 and not 100 < i < 150]
+    buffer.remove([int(i) for i in index if int(i) not in left])
+    buffer.dumps(tmp_path / "c")
+    asked = []
+    original = _requests.ask
+
+    def ask(core, script, *args, **named):
+        asked.append(script)
+        return original(core, script, *args, **named)
+
+    monkeypatch.setattr("redis_replay._ops_load.rq.ask", ask)
+    buffer.loads(tmp_path / "c")
+    assert stored_numbers(buffer) == [i - 1 for i in left]
+    rows = [script.args[1].split() for script in asked if script.verb == "restore" and script.count]
+    assert all(int(row[-1]) - int(row[0]) <= 20 + 12 for row in rows)
+    assert buffer.doctor().findings == ()
+
+
+async def test_a_cancelled_dump_is_over(server, name, small, tmp_path):
+    """The next one begins at once."""
+    async with AsyncReplayBuffer(server.async_target(), name, capacity=50) as buffer:
+        await buffer.extend(small.many(0, 30))
+        for turns in range(12):
+            task = asyncio.create_task(buffer.dumps(tmp_path / "c"))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait([task])
+        assert await buffer.dumps(tmp_path / "c") == 30
+    with ReplayBuffer(server.target(), name) as sync:
+        sync.delete()
+
+
+def test_a_link_leads_where_it_led_and_rights_stay(server, make_buffer, small, tmp_path):
+    buffer = make_buffer()
+    buffer.extend(small.many(0, 3))
+    (tmp_path / "real").write_bytes(b"x")
+    (tmp_path / "real").chmod(0o600)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    buffer.dumps(tmp_path / "link")
+    assert ((tmp_path / "link").is_symlink(), (tmp_path / "real").stat().st_mode & 0o777) == (True, 0o600)
+    assert len(checkpoint.open(tmp_path / "real")) == 3
+
+
+def test_what_is_no_file_is_neither_read_nor_replaced(server, make_buffer, small, tmp_path):
+    """A pipe, say."""
+    buffer = make_buffer()
+    buffer.extend(small.many(0, 3))
+    os.mkfifo(tmp_path / "pipe")
+    with refused(CheckpointError):
+        buffer.loads(tmp_path / "pipe")
+    for target in ("pipe", "."):
+        with refused(OSError):
+            buffer.dumps(tmp_path / target)
+    assert (tmp_path / "pipe").is_fifo()
