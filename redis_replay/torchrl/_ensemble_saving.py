@@ -40,12 +40,13 @@ class SavesAll:
         folder = Path(path)
         folder.mkdir(exist_ok=True)
         with blocks.replacing(folder / LIST) as file:
-            _sweep(folder)
+            before = _sweep(folder)
             token = secrets.token_hex(4)
             files = [f"member-{i}-{token}.ckpt" for i in range(len(self._members.buffers))]
             counts = self._members.all(lambda i, member: member.dumps(folder / files[i]))
             file.write(json.dumps({"format": FORMAT, "version": 1, "files": files}).encode())
-        _sweep(folder)
+        for old in before:
+            old.unlink(missing_ok=True)
         return sum(counts)
 
     def loads(self, path: str | PathLike[str]) -> int:
@@ -90,7 +91,8 @@ class SavesAll:
                 raise
             raise _partly(self._members, error, sorted(loaded)) from error
         finally:
-            self._kept.get().clear()
+            kept, replaced = self._kept.get(), {i for i in loaded if _has_data(sources[i])}
+            kept[:] = [one for one in kept if one[0] not in replaced]
         return sum(loaded.values())
 
 
@@ -107,6 +109,10 @@ def _prove(member: Any, source: Any, position: int) -> None:
         member._prove(data)
     except CheckpointError as error:
         raise error.restate(path=f"state {position} of the ensemble") from None
+
+
+def _has_data(source: Any) -> bool:
+    return isinstance(source, Path) or "data" in source
 
 
 def _load(member: Any, source: Any) -> int:
@@ -142,12 +148,14 @@ def _listed(folder: Path) -> list[str]:
     raise CheckpointError(path=str(path), reason=f"it is no {FORMAT} of version 1")
 
 
-def _sweep(folder: Path) -> None:
-    """Files that no list names go: of dumps that were killed, and what the last one has replaced."""
+def _sweep(folder: Path) -> list[Path]:
+    """Members' files that no list names go: of dumps that were killed. Gives the others."""
     try:
         named = set(_listed(folder))
     except CheckpointError:
         named = set()
-    for file in folder.glob("member-*-*.ckpt*"):
+    found = list(folder.glob("member-*-*.ckpt*"))
+    for file in found:
         if file.name not in named:
             file.unlink(missing_ok=True)
+    return [file for file in found if file.name in named]

@@ -88,6 +88,19 @@ def test_an_ensembles_dump_replaces_all_files_or_none(pair, tmp_path, monkeypatc
     assert [len(checkpoint.open(tmp_path / name)) for name in after if name.startswith("member")] == [6, 8]
 
 
+def test_what_was_drawn_and_not_given_out_outlives_a_load_that_fails(pair, tmp_path):
+    """A load that changes nothing loses nothing; one that succeeds ends what was drawn before."""
+    ensemble = pair(4, 4, {"consume_after_n_samples": 1}, transform=lambda _: 1 / 0)
+    ensemble.dumps(tmp_path)
+    with pytest.raises(ZeroDivisionError):
+        ensemble.sample()
+    with pytest.raises(CheckpointNotFoundError):
+        ensemble.loads(tmp_path / "none")
+    assert len(ensemble._kept.get()) == 2
+    ensemble.loads(tmp_path)
+    assert (ensemble._kept.get(), len(ensemble)) == ([], 8)
+
+
 def test_an_ensembles_checkpoint_is_of_so_many(pair, tmp_path):
     ensemble = pair(2, 2)
     with pytest.raises(CheckpointNotFoundError):
