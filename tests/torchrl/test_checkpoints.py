@@ -10,7 +10,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from redis_replay._blocks import Writer, read
+from redis_replay._blocks import File, Writer, read
 from redis_replay.embedded import EmbeddedServer
 from redis_replay.exceptions import (
     ArgumentError,
@@ -160,7 +160,7 @@ def older(checkpoint, *lost):
     """The bytes of a checkpoint without these counters."""
     made = io.BytesIO()
     writer = Writer(made)
-    for kind, body in read(checkpoint):
+    for kind, body in read(File(checkpoint)):
         if kind == "head":
             body["counters"] = {name: n for name, n in body["counters"].items() if name not in lost}
         writer.write(kind, body)
