@@ -193,3 +193,16 @@ def test_a_limit_is_named_before_anything_is_touched(server, make_buffer, n):
     with pytest.raises(ValueError, match="20,000"):
         fifo.sample(n + 1)
     assert buffer.stats()["sample_calls"] == 0
+
+
+@pytest.mark.parametrize("kind", ["ring", *WEIGHED])
+def test_a_checkpoint_keeps_nobody_waiting(real_server, make_buffer, pinger, kind, tmp_path):
+    """Case 25: saved, loaded and looked through by pages; a ring that has lost most of what was in it, too."""
+    buffer = make_buffer(capacity=40_000, **(KINDS | WEIGHED)[kind])
+    index = buffer.extend(RECORDS.many(0, 40_000))
+    if kind == "ring":
+        buffer.remove(index[index % 10 > 0])
+    n = len(buffer)
+    assert in_time(pinger, lambda _: buffer.dumps(tmp_path / "c")) == n
+    assert in_time(pinger, lambda _: buffer.loads(tmp_path / "c")) == n
+    assert in_time(pinger, lambda _: buffer.doctor()).ok
