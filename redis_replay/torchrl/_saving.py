@@ -70,7 +70,7 @@ class Saves(Life):
 
     def state_dict(self, *, include_data: bool = True) -> dict[str, Any]:
         """What a trainer's checkpoint keeps: all that the buffer holds, as `dumps` writes it, as a uint8 tensor (bytes,) under
-        "data", and the state of this handle's transforms. Numbers, text and tensors alone: torch.load takes it with
+        "data", and the state of this handle's transforms. Numbers, text and tensors alone: torch reads it back with
         weights_only. Without `include_data`: small, for a buffer that outlives the trainer.
 
         Raises:
