@@ -4,6 +4,7 @@ import contextlib
 import json
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -80,7 +81,7 @@ def stats(name: str, as_json: bool, url: str) -> None:
 @click.option(
     "--dump",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="With --repair: dump it here first. [default: NAME.before-repair.ckpt]",
+    help="With --repair: dump it here first. [default: NAME.before-repair.ckpt, or one with a number]",
 )
 @_url
 def doctor(name: str, repair: bool, dump: Path | None, url: str) -> None:
@@ -95,8 +96,7 @@ def doctor(name: str, repair: bool, dump: Path | None, url: str) -> None:
         _tell(report)
         if not repair:
             raise click.exceptions.Exit(0 if report.ok else 1)
-        path = dump or Path(f"{name.replace('/', '_').replace(':', '_')}.before-repair.ckpt")
-        done = doctors.repair(url, name, path)
+        done = doctors.repair(url, name, dump or _unused(name))
     except BufferNotFoundError as error:
         raise click.ClickException(f"there is no buffer {name!r} on that server") from error
     click.echo("repaired:" if done.path else "nothing to repair")
@@ -104,6 +104,13 @@ def doctor(name: str, repair: bool, dump: Path | None, url: str) -> None:
         click.echo(f"   {line}")
     if done.path:
         click.echo(f"what was left before is in {done.path}")
+
+
+def _unused(name: str) -> Path:
+    """A name for the dump of a repair: never that of an earlier one."""
+    stem = f"{name.replace('/', '_').replace(':', '_')}.before-repair"
+    names = (Path(f"{stem}{number}.ckpt") for number in chain([""], (f"-{i}" for i in count(2))))
+    return next(path for path in names if not path.exists())
 
 
 def _tell(report: doctors.Report) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 FORMAT, VERSION = "redis-replay checkpoint", 1
 GONE = ("consumed", "evicted", "removed", "stale")
@@ -72,13 +73,18 @@ def _texts(which: str, table: Any) -> dict[str, str]:
     return dict(table)
 
 
+def column(body: Mapping[str, Any], name: str) -> NDArray[Any]:
+    """The numbers of one of COLUMNS, of a block of rows."""
+    return np.frombuffer(body[name], "<f8" if name == "priority" else "<i8")
+
+
 def check_page(body: Any, before: int, last: int, size: int | None) -> int:
     """Looks at a page of records behind index `before`; `size`: the bytes of each, where they are equal. Gives the last index.
 
     Raises:
         ValueError, TypeError, KeyError: it cannot be one.
     """
-    columns = {name: np.frombuffer(body[name], "<f8" if name == "priority" else "<i8") for name in COLUMNS}
+    columns = {name: column(body, name) for name in COLUMNS}
     payload, index = body["payload"], columns["index"]
     if not isinstance(payload, list) or not all(isinstance(one, bytes) for one in payload):
         raise ValueError("payloads are no bytes")

@@ -107,8 +107,8 @@ def merge(core: Core, lane: Lane, source: Source, progress: Progress | None) -> 
     saved: Checkpoint = yield Work(lambda: checkpoint.open(source))
     live = yield from _config(core)
     _check_schema(core, live, saved)
-    schema, done = saved.schema, 0
-    for page in saved.pages():
+    schema, done, pages = saved.schema, 0, saved.pages()
+    while (page := (yield Work(lambda: next(pages, None)))) is not None:
         assert schema is not None
         n = len(page.payload)
         rows = encode_batch(decode_batch(schema, page.payload, page.index.tolist()), core.schema)
@@ -179,31 +179,31 @@ def _plan(core: Core, saved: Checkpoint, margin: int) -> Generator[Step, Any, Pl
     if own or (last == 0 and not margin):
         return Plan(name, 0, own)
     free = min(margin or NEAR, (args.MAX_INDEX - last) // 65536)
-    return Plan(name, last + free + 1 - _first(saved), own)
-
-
-def _first(saved: Checkpoint) -> int:
-    """Its lowest index."""
-    return next((int(page.index[0]) for page in saved.pages()), saved.last + 1)
+    return Plan(name, last + free + 1 - saved.first, own)
 
 
 def fill(core: Core, saved: Checkpoint, plan: Plan, progress: Progress | None) -> Generator[Step, Any, None]:
+    """Builds the copy beside the buffer.
+
+    Raises:
+        CheckpointError: it makes no sound buffer. UnderWayError: another load is. LoadError: the copy went meanwhile.
+    """
     config = {name: text for name, text in saved.config.items() if name != "skipped"}
-    first = (yield Work(lambda: _first(saved))) + plan.shift
-    begin = replace(scripts.stage(first=first, ttl_ms=TTL_MS, config={"record_bytes": "0"} | config))
+    first = saved.first + plan.shift
+    begin = scripts.stage(first=first, ttl_ms=TTL_MS, config={"record_bytes": "0"} | config)
     reply = yield from rq.ask(core, begin, epoch=plan.name, answers=("OK", "RUNNING"))
     if reply.word == "RUNNING":
         raise UnderWayError(name=core.name, what="load", seconds=math.ceil(int(reply.data[0]) / 1e6))
     done, last, pages = 0, first - 1, saved.pages()
     most = sum(saved.counters.get(name, 0) for name in ("records_total", "foreign")) + GAP
     keeps_gaps = core.consume is None and core.remover == Fifo()
-    skipped = _ranges(saved.config.get("skipped", "")) if keeps_gaps else []
+    skipped = _ranges(saved.config.get("skipped", ""), plan.shift) if keeps_gaps else []
     while (page := (yield Work(lambda: next(pages, None)))) is not None:
         moved = replace(page, index=page.index + plan.shift)
-        passed = sum(high - low + 1 for low, high in skipped if high + plan.shift < moved.index[-1])
+        passed = sum(high - low + 1 for low, high in skipped if high < moved.index[-1])
         if keeps_gaps and moved.index[-1] - first + 1 - passed > most:
             raise CheckpointError(path=saved.path, reason=f"its indices have more gaps than {most:,} writes can have left")
-        for script in _steps(moved, last, [(a + plan.shift, b + plan.shift) for a, b in skipped], keeps_gaps):
+        for script in _steps(moved, last, skipped, keeps_gaps):
             yield from _restore(core, saved, plan, script)
         last, done = int(moved.index[-1]), done + len(page.payload)
         if progress is not None:
@@ -225,8 +225,8 @@ def _ended(core: Core) -> LoadError:
     return LoadError(name=core.name, reason="the copy that it built is gone: it was not written to for a minute, or deleted")
 
 
-def _ranges(text: str) -> list[tuple[int, int]]:
-    return [(int(low), int(high)) for low, _, high in (word.partition(":") for word in text.split())]
+def _ranges(text: str, shift: int) -> list[tuple[int, int]]:
+    return [(int(low) + shift, int(high) + shift) for low, _, high in (word.partition(":") for word in text.split())]
 
 
 def _steps(page: Page, last: int, skipped: Sequence[tuple[int, int]], keeps_gaps: bool) -> Iterator[Script]:

@@ -56,7 +56,7 @@ class Page:
     @classmethod
     def unpacked(cls, body: Mapping[str, Any]) -> "Page":
         """Of a block's body."""
-        numbers = {name: np.frombuffer(body[name], "<f8" if name == "priority" else "<i8") for name in contents.COLUMNS}
+        numbers = {name: contents.column(body, name) for name in contents.COLUMNS}
         return cls(payload=body["payload"], **numbers)
 
 
@@ -67,6 +67,7 @@ class Checkpoint:
         path: where it lies.
         name: of the buffer that was dumped.
         epoch: which one of that name.
+        first: its lowest index; above `last` where it has no record.
         last: the newest index that it had given.
         counters: int by name, as `stats()` tells them.
         config: the settings as they are stored, text by name.
@@ -91,9 +92,10 @@ class Checkpoint:
         self.counters: Mapping[str, int] = head["counters"]
         self.config: Mapping[str, str] = head["config"]
         self.shares: Mapping[str, str] = head["shares"]
-        schema, n, index = self.schema, 0, 0
+        schema, n, index, self.first = self.schema, 0, 0, self.last + 1
         for kind, body in kinds:
             if kind == "rows":
+                self.first = self.first if n else int(contents.column(body, "index")[0])
                 index = contents.check_page(body, index, self.last, schema.record_size if schema is not None else None)
                 n += len(body["payload"])
         if n != head["records"]:
