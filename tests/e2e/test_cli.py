@@ -111,6 +111,16 @@ def test_doctor_repairs_what_it_finds(run, buffer, real_server, tmp_path):
     assert run("doctor", buffer.name).exit_code == 0
 
 
+def test_a_second_repair_keeps_the_first_ones_dump(run, buffer, real_server, tmp_path, monkeypatch):
+    """Where no name is given, each has one of its own."""
+    monkeypatch.chdir(tmp_path)
+    for left in (2, 1):
+        real_server.client().xdel(f"rr:{{{buffer.name}}}:records", f"0-{left + 1}")
+        assert run("doctor", buffer.name, "--repair").exit_code == 0
+    names = sorted(tmp_path.iterdir(), key=lambda path: path.stat().st_mtime_ns)
+    assert [len(checkpoint.open(path)) for path in names] == [2, 1]
+
+
 def test_doctor_names_what_cannot_be_repaired(run, buffer, real_server, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     client = real_server.client()
