@@ -21,11 +21,14 @@ def small():
 
 @pytest.fixture
 def fill(configure, client):
-    """Gives `fill()`: from now on the server has no room for more than a moment's buffers."""
+    """Gives `fill(room=…)`: from now on the server has so many bytes left, and without `room` none.
+
+    What a server uses falls by itself as well, while it frees what connections held: none is a limit of one byte.
+    """
     configure("maxmemory-policy", "noeviction")
 
-    def fill_it(room=0):
-        configure("maxmemory", max(1, client.info("memory")["used_memory"] + room))
+    def fill_it(room=None):
+        configure("maxmemory", 1 if room is None else client.info("memory")["used_memory"] + room)
 
     return fill_it
 
@@ -61,10 +64,10 @@ def test_a_write_is_refused_whole(real_server, make_buffer, fill, client, record
     buffer.extend(records.many(0, 50))
     fill(ROOM)
     n = written(buffer, records, 50)
+    n = written(buffer, records, n, step=1)
+    fill()
     with nothing_changes(client), refused(OutOfMemoryError):
         buffer.extend(records.many(n, n + 100))
-    n = written(buffer, records, n, step=1)
-    client.config_set("maxmemory", 1)
     with nothing_changes(client), refused(OutOfMemoryError):
         buffer.add(records.one(n))
     assert buffer.stats()["write_count"] == n
