@@ -2,7 +2,7 @@
 -- KEYS     the list of include/keys.lua
 -- ARGV[1]  epoch         text   of the buffer, when the caller opened it
 -- ARGV[2]  what          text   order, uses, parting, held, holes, priorities, ranked, versions, authors, leased,
---                               holds, lanes, waiters, places, kept or noted
+--                               holds, lanes, waiters, writers, shares, places, kept or noted
 -- ARGV[3]  cursor        text   0 to begin, then what the last page gave
 -- Returns  each after a -
 --   OK cursor looked index…           cursor: 0 at the end; looked: entries seen; the indices without a record,
@@ -16,10 +16,14 @@ local SCANS = {order = {'ZSCAN', order, 2}, uses = {'HSCAN', uses, 2}, parting =
                held = {'HSCAN', held, 2}, holes = {'ZSCAN', holes, 2},
                priorities = {'HSCAN', priorities, 2, 5}, ranked = {'ZSCAN', ranked, 2},
                versions = {'ZSCAN', versions, 2}, authors = {'HSCAN', authors, 2}, leased = {'HSCAN', leased, 2, 1},
-               places = {'HSCAN', places, 2, 5}, holds = {'ZSCAN', holds, 2},
-               lanes = {'ZSCAN', lanes, 2}, waiters = {'ZSCAN', waiters, 2},
+               places = {'HSCAN', places, 2, 5}, holds = {'ZSCAN', holds, 2, 5},
+               lanes = {'ZSCAN', lanes, 2}, waiters = {'ZSCAN', waiters, 2}, writers = {'ZSCAN', writers, 2},
+               shares = {'HSCAN', shares, 2},
                kept = {'ZSCAN', kept, 2}, noted = {'HSCAN', noted, 2}}
-local HALVES = {holds = requests, lanes = requests, waiters = waiting} -- where each has an entry, too
+-- Where each has an entry, too, and what it looks like.
+local HALVES = {holds = {requests, '^%d+ %l+ %u'}, lanes = {requests, '^%d+ %l+ %u'}, waiters = {waiting, '^[rw] [%d ]+ %S+$'},
+                writers = {requests, ''}}
+local NAMELESS = {places = true, shares = true} -- whose entries name no record
 local command, key, step, page_size = unpack(SCANS[what])
 local page = redis.call(command, key, cursor, 'COUNT', page_size or 200)
 
@@ -60,13 +64,35 @@ local function is_row(name, text)
   return true
 end
 
+-- A writer's row, or the number that its name has: each says what the other does. Row 0 is of those without a number.
+local function is_share(name, text)
+  local writer = text:match('^(%S+) %d+ %d+ %d+ %d+$')
+  if name:find('^%d+$') then return writer and (name == '0' or redis.call('HGET', shares, '=' .. writer) == name) end
+  local row = text:find('^%d+$') and redis.call('HGET', shares, text)
+  return row and row:match('^%S+') == name:match('^=(.+)$')
+end
+
+-- The half of a lane or a waiter is there; what a lane holds is counted in `held`.
+local function has_half(name)
+  local half, shape = unpack(HALVES[what])
+  local text = redis.call('HGET', half, name)
+  if not text or not text:find(shape) then return false end
+  local words, drawn = what == 'holds' and split(text) or {}, {}
+  for i = 8, #words do drawn[i - 7] = words[i]:match('^%d+') or '' end -- behind number, sample, OK, n, live, era and lease
+  for _, holders in ipairs(ask_many('HMGET', held, drawn)) do
+    if not holders then return false end
+  end
+  return true
+end
+
 local SHAPES = {uses = '^%d+$', held = '^[1-9]%d*$', authors = '^%d+$', leased = '^%d+:%-?%d+ [%d ]+$'}
 
 -- Whether one of our scripts can have written this entry.
 local function is_sound(name, value)
   if what == 'places' then return is_row(name, value) end
   if what == 'leased' and not redis.call('ZMSCORE', leases, name)[1] then return false end
-  if HALVES[what] then return redis.call('HGET', HALVES[what], name) ~= false end
+  if what == 'shares' then return is_share(name, value) end
+  if HALVES[what] then return has_half(name) end
   return not SHAPES[what] or value:find(SHAPES[what]) ~= nil
 end
 
@@ -79,7 +105,7 @@ for i = 1, #page[2], step do
     for k = 2, #words do indices[#indices + 1] = words[k] end
   elseif what == 'priorities' then
     stored_in(indices, page[2][i], page[2][i + 1])
-  elseif not HALVES[what] and what ~= 'places' then
+  elseif not HALVES[what] and not NAMELESS[what] then
     indices[#indices + 1] = page[2][i]
   end
 end

@@ -151,6 +151,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         raise IsADirectoryError(f"{target} is a directory; a checkpoint is a file: name one in it")
     if target.exists() and not target.is_file():
         raise OSError(f"{target} is no file; a checkpoint is a file: name one in a directory")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"{target} cannot be written: there is no directory {target.parent}")
     part = target.with_name(target.name + ".part")
     with _locked(part) as file:
         try:

@@ -52,7 +52,7 @@ class RepairError(ReplayError):
     Nothing was changed, unless `reason` says so.
     """
 
-    text = "buffer {name!r} cannot be repaired: key {key!r} {reason}; nothing was invented in its place: load a dump, or create it anew"
+    text = "buffer {name!r} cannot be repaired: key {key!r} {reason}; nothing was invented in its place: delete it (`redis-replay delete`, or fresh=True), and load a dump"
     name: str
     key: str
     reason: str

@@ -4,7 +4,7 @@ import contextlib
 import json
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
-from itertools import chain, count
+from itertools import chain, count, groupby
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,9 +13,10 @@ from redis.exceptions import RedisError
 
 from redis_replay import ReplayBuffer, checkpoint, embedded
 from redis_replay import doctor as doctors
-from redis_replay.exceptions import BufferNotFoundError, ReplayError
+from redis_replay.exceptions import BufferDamagedError, BufferNotFoundError, FormatError, ReplayError
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
+SHOWN = 10  # findings of a key
 _INVARIANTS = {
     "I1": "storage_size is the length of the stream",
     "I2": "write_count is live + hidden + leased + consumed + evicted + removed + stale",
@@ -31,8 +32,14 @@ class _OneLine(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except BrokenPipeError:  # who reads has had enough
+            raise
         except (ReplayError, RedisError, OSError) as error:
-            raise click.ClickException(" ".join(str(error).split())) from error
+            raise click.ClickException(_line(error)) from error
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 def _url(command: _Command) -> _Command:
@@ -46,11 +53,11 @@ def _url(command: _Command) -> _Command:
     )(command)
 
 
-def _open(url: str, name: str) -> ReplayBuffer:
+def _open(url: str, name: str, hint: str = "") -> ReplayBuffer:
     try:
         return ReplayBuffer(url, name)
     except BufferNotFoundError as error:
-        raise click.ClickException(f"there is no buffer {name!r} on that server") from error
+        raise click.ClickException(f"there is no buffer {name!r} on that server{hint}") from error
 
 
 @click.group(cls=_OneLine, context_settings={"help_option_names": ["-h", "--help"]})
@@ -78,24 +85,28 @@ def stats(name: str, as_json: bool, url: str) -> None:
 @commands.command()
 @click.argument("name")
 @click.option("--repair", is_flag=True, help="Mend what can be mended without inventing data; others' calls wait meanwhile.")
+@click.option("--yes", is_flag=True, help="With --repair: do not ask where records are lost.")
 @click.option(
     "--dump",
     type=click.Path(dir_okay=False, path_type=Path),
     help="With --repair: dump it here first. [default: NAME.before-repair.ckpt, or one with a number]",
 )
 @_url
-def doctor(name: str, repair: bool, dump: Path | None, url: str) -> None:
+def doctor(name: str, repair: bool, yes: bool, dump: Path | None, url: str) -> None:
     """Whether the invariants of the buffer NAME hold. Exit code 1 if one is broken and was not mended.
 
-    Changes nothing, unless --repair is given: then what is left is dumped, and put in the buffer's place.
+    Changes nothing, unless --repair is given: then what is left is dumped, and put in the buffer's place. It asks first where
+    the bytes of records are lost.
     """
-    if dump and not repair:
-        raise click.UsageError("--dump goes with --repair")
+    if (dump or yes) and not repair:
+        raise click.UsageError("--dump and --yes go with --repair")
     try:
         report = doctors.examine(url, name)
         _tell(report)
         if not repair:
             raise click.exceptions.Exit(0 if report.ok else 1)
+        if report.lost and not yes:
+            click.confirm(f"The bytes of {report.lost:,} records are lost. Go on without them?", abort=True)
         done = doctors.repair(url, name, dump or _unused(name))
     except BufferNotFoundError as error:
         raise click.ClickException(f"there is no buffer {name!r} on that server") from error
@@ -116,9 +127,14 @@ def _unused(name: str) -> Path:
 def _tell(report: doctors.Report) -> None:
     for invariant, claim in _INVARIANTS.items():
         findings = [finding for finding in report.findings if finding.invariant == invariant]
-        click.echo(f"{invariant} {'is broken' if findings else 'holds'}: {claim}")
-        for finding in findings:
-            click.echo(f"   {finding.key}: expected {finding.expected}, found {finding.found}")
+        verdict = "is broken" if findings else "could not be checked" if invariant in report.unchecked else "holds"
+        click.echo(f"{invariant} {verdict}: {claim}")
+        for key, of_key in groupby(findings, lambda finding: finding.key):
+            several = list(of_key)
+            for finding in several[:SHOWN]:
+                click.echo(f"   {key}: expected {finding.expected}, found {finding.found}")
+            if len(several) > SHOWN:
+                click.echo(f"   {key}: and {len(several) - SHOWN:,} more")
     click.echo("looked at: " + ", ".join(f"{n} {what}" for what, n in report.checked.items()))
 
 
@@ -128,9 +144,16 @@ def _tell(report: doctors.Report) -> None:
 @_url
 def delete(name: str, yes: bool, url: str) -> None:
     """Delete the buffer NAME for everyone, with all it holds."""
-    with _open(url, name) as buffer:
+    buffer, what = None, "what is left of it"
+    with contextlib.ExitStack() as stack:
+        try:
+            buffer = stack.enter_context(_open(url, name))
+            what = f"its {buffer.storage_size:,} records"
+        except (BufferDamagedError, FormatError) as error:
+            click.echo(_line(error), err=True)
         if not yes:
-            click.confirm(f"Delete buffer {name!r} with its {buffer.storage_size:,} records?", abort=True)
+            click.confirm(f"Delete buffer {name!r} with {what}?", abort=True)
+        buffer = buffer or stack.enter_context(ReplayBuffer(url, name, capacity=1, fresh=True))
         buffer.delete()
     click.echo(f"buffer {name!r} is deleted")
 
@@ -199,7 +222,11 @@ def import_(name: str, kind: str, source: str, capacity: int | None, url: str) -
     kinds = {"hdf5": "Hdf5Source", "minari": "MinariSource", "npz": "NpzSource", "torchrl": "TorchRLSource"}
     with getattr(transfer, kinds[kind])(source) as opened:
         sampler = {} if opened.sampler is None else {"sampler": opened.sampler}
-        with _open(url, name) if capacity is None else ReplayBuffer(url, name, capacity=capacity, **sampler) as buffer:
+        hint = f"; --capacity creates one ({source} has {opened.total:,} records at most)"
+        made = ReplayBuffer(url, name, capacity=capacity, **sampler) if capacity else _open(url, name, hint)
+        with made as buffer:
+            if opened.total > buffer.capacity:
+                click.echo(f"of {opened.total:,} records the buffer will keep {buffer.capacity:,}", err=True)
             with _bar(f"{source} → {name}") as progress:
                 done = _counted(lambda: transfer.fill(buffer, opened, progress=progress))
             click.echo(f"{done:,} records written to buffer {name!r}, which has {buffer.storage_size:,}")
@@ -210,9 +237,7 @@ def _counted(write: Callable[[], int]) -> int:
     try:
         return write()
     except ReplayError as error:
-        raise click.ClickException(
-            f"{' '.join(str(error).split())}; {getattr(error, 'done', 0):,} records were written"
-        ) from error
+        raise click.ClickException(f"{_line(error)}; {getattr(error, 'done', 0):,} records were written") from error
 
 
 @commands.command("export")

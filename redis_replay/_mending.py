@@ -1,5 +1,6 @@
 """What a damaged buffer can be made whole from: pure judgement of what is left of it. No I/O."""
 
+import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -191,7 +192,7 @@ def plan(looked: Looked, tally: Tally, found: Mapping[str, str]) -> Plan:
     high = max(looked.last, fenced.newest, tally.newest)
     config = {key: fenced.config[key] for key in CONFIG if key in fenced.config}
     config["skipped"] = _skipped(looked, tally, did)
-    shares = {key: text for key, text in fenced.shares.items() if _is_share(key, text)}
+    shares = _shares(fenced.shares)
     head = {
         "format": FORMAT,
         "version": VERSION,
@@ -219,7 +220,7 @@ def _numbers(looked: Looked, tally: Tally, did: list[str]) -> dict[str, int]:
         n["era"] = 2**20 + secrets.randbelow(2**20)  # none that a batch drawn before names
     if "authors" in lost:
         n["authors"] = max([int(key) for key in fenced.shares if key.isdigit()], default=0)
-    _balance(n, tally.n, did)
+    _balance(core, n, tally.n, did)
     _end_leases(looked, n, did)
     if _is_queue(core, fenced):
         n["diff"] = (tally.n - tally.hidden) * int(fenced.config["law"].split()[0])
@@ -227,15 +228,21 @@ def _numbers(looked: Looked, tally: Tally, did: list[str]) -> dict[str, int]:
     return n
 
 
-def _balance(n: dict[str, int], there: int, did: list[str]) -> None:
-    """I2."""
-    left = n["write_count"] - there - sum(n[name] for name in GONE)
-    if left > 0:
-        n["removed"] += left
-        did.append(f"{left} records whose bytes are not there count as removed")
-    elif left < 0:
-        n["write_count"] -= left
-        did.append(f"write_count was raised by {-left}, to what is there and what is gone")
+def _balance(core: Core, n: dict[str, int], there: int, did: list[str]) -> None:
+    """I2: a record that is neither there nor counted as gone is one whose bytes are lost.
+
+    Raises:
+        RepairError: more or fewer are missing than bytes are lost, so that one of the totals is wrong.
+    """
+    missing = n["write_count"] - there - sum(n[name] for name in GONE)
+    counted = [n[name] for name in ("sampleable_size", "hidden", "leased") if name in n]
+    lost = sum(counted) - there if len(counted) == 3 else missing
+    if missing < 0 or missing not in (0, lost):
+        gone = " + ".join(f"{name} {n[name]}" for name in GONE)
+        raise refuse(core, "counters", f"has write_count {n['write_count']}; {there} records are there, and gone are {gone}")
+    if missing:
+        n["removed"] += missing
+        did.append(f"{missing} records whose bytes are lost count as removed")
 
 
 def _end_leases(looked: Looked, n: dict[str, int], did: list[str]) -> None:
@@ -296,9 +303,8 @@ def _ranges(text: str) -> Iterator[tuple[int, int]]:
         yield int(low), int(high)
 
 
-def _is_share(key: str, text: str) -> bool:
-    """Whether lua/include/shares.lua can have written it."""
-    words = text.split()
-    if key.isdigit():
-        return len(words) == 5 and all(word.isdigit() for word in words[1:])
-    return key.startswith("=") and text.isdigit()
+def _shares(found: Mapping[str, str]) -> dict[str, str]:
+    """The rows that lua/include/shares.lua can have written, and the number of each one's name."""
+    rows = {key: text for key, text in found.items() if key.isdigit() and re.fullmatch(r"\S+( \d+){4}", text, re.ASCII)}
+    numbers = {"=" + text.split()[0]: key for key, text in rows.items() if key != "0"}
+    return {key: text for key, text in rows.items() if key == "0" or key in numbers.values()} | numbers

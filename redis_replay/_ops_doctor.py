@@ -19,7 +19,7 @@ from redis_replay.exceptions import BufferDamagedError
 from redis_replay.samplers import Fifo
 
 AUDITED = ("order", "uses", "parting", "held", "holes", "leased", "priorities", "places", "ranked", "versions", "authors",
-           "holds", "lanes", "waiters", "kept", "noted")  # fmt: skip
+           "holds", "lanes", "waiters", "writers", "shares", "kept", "noted")  # fmt: skip
 PAGE_RECORDS = 1000  # of a page with bytes
 SURVEY_RECORDS = 200  # of one without: some milliseconds
 
@@ -28,6 +28,8 @@ _COUNTED = {
     "capacity", "consumed", "evicted", "first", "hidden", "last", "leased", "parting", "removed", "sampleable_size",
     "storage_size", "stale", "unseen", "write_count",
 }  # fmt: skip
+
+TOTALLED = ("I1", "I2", "I4", "I5")  # what goes by counters
 
 TOTALS = {"records_total", "bytes_total", "sample_calls", "samples_returned"}  # beside these, what only time tells
 COUNTERS = {
@@ -89,28 +91,33 @@ def examine(core: Core) -> Generator[Step, Any, Report]:
     """The invariants I1 to I5 of docs/architecture.md, the totals at one moment, then each side key by pages."""
     config, findings = yield from _settings(core)
     if findings:  # no script goes by these, and no other key can be judged
-        return Report(tuple(findings))
+        return Report(tuple(findings), unchecked=TOTALLED)
     try:
         facts = yield from read.facts(core)
     except BufferDamagedError as damage:
-        return Report((Finding("I3", damage.key, damage.expected, damage.found),))
-    try:
-        findings = [*_judge(core, facts), *_spoiled(core, facts), *(yield from _unread(core, config, facts))]
-    except BufferDamagedError as damage:
-        findings = [Finding("I3", damage.key, damage.expected, damage.found)]
+        return Report((Finding("I3", damage.key, damage.expected, damage.found),), unchecked=TOTALLED)
+    unchecked: tuple[str, ...] = TOTALLED
+    lost = 0
+    if not (findings := _uncounted(core, facts)):
+        try:
+            findings = [*_judge(core, facts), *_spoiled(core, facts), *(yield from _unread(core, config, facts))]
+            unchecked, lost = (), max(0, int(facts["storage_size"]) - int(facts["xlen"]))
+        except BufferDamagedError as damage:
+            findings = [Finding("I3", damage.key, damage.expected, damage.found)]
     checked = {"records": int(facts["xlen"])}
     for what in AUDITED:
         looked, wrong = yield from read.audit(core, what)
         checked[what] = looked
         findings += [_entry(core.keys.key(what), entry) for entry in wrong]
     surveyed = yield from _survey(core)
-    return Report((*findings, *surveyed), checked)
+    return Report((*findings, *surveyed), checked, unchecked, lost)
 
 
 def _entry(key: str, entry: str) -> Finding:
     index, odd, value = entry.partition("=")
     if odd:
-        return Finding("I3", key, "what scripts write", f"{value[:40]!r} of {index}", index)
+        text = f"{value[:40]!r}" if value.isascii() and value.isprintable() else f"{len(value)} bytes"
+        return Finding("I3", key, "what scripts write", f"{text} of {index}", index)
     return Finding("I3", key, "a stored record", f"index {index} without one", index)
 
 
@@ -240,12 +247,14 @@ def has_order(core: Core) -> bool:
     return core.consume is not None or core.remover != Fifo()
 
 
-def _judge(core: Core, facts: dict[str, str]) -> Generator[Finding, None, None]:
-    facts = {"stale": "0", "unseen": "0"} | facts  # buffers of before have none
-    n = {name: int(value) for name, value in facts.items() if value.lstrip("-").isdigit()}
-    if lacking := _COUNTED - n.keys():
-        yield Finding("I2", core.keys.key("counters"), f"a number each: {', '.join(sorted(lacking))}", "none")
-        return
+def _uncounted(core: Core, facts: dict[str, str]) -> list[Finding]:
+    """Counters without which nothing can be judged."""
+    lacking = sorted(name for name in _COUNTED if not is_whole(facts.get(name, "")))
+    return [Finding("I2", core.keys.key("counters"), f"a number each: {', '.join(lacking)}", "none")] if lacking else []
+
+
+def _judge(core: Core, facts: dict[str, str]) -> Iterator[Finding]:
+    n = {name: int(value) for name, value in facts.items() if is_whole(value)}
     present, size = n["sampleable_size"] + n["hidden"], n["storage_size"]
     live = present + n["leased"]
     counters, records = core.keys.key("counters"), core.keys.key("records")

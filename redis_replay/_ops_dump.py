@@ -122,7 +122,8 @@ def _pages(core: Core, name: str, write: Write, total: int, progress: Progress |
         if progress is not None:
             progress(done, total)
     if done != total:
-        raise DumpError(name=core.name, reason=f"{total} records were to be read, and {done} were found")
+        reason = f"{total} records were to be read, and {done} were found: `redis-replay doctor` tells more"
+        raise DumpError(name=core.name, reason=reason)
     return done
 
 

@@ -33,8 +33,10 @@ from redis_replay.exceptions import (
     BufferGoneError,
     CheckpointError,
     CheckpointMismatchError,
+    CheckpointSchemaError,
     LoadError,
     ReplayError,
+    SchemaError,
     UnderWayError,
 )
 from redis_replay.samplers import Fifo
@@ -161,8 +163,14 @@ def _fixed(setting: object) -> object:
 
 def _check_schema(core: Core, live: dict[str, str], saved: Checkpoint) -> None:
     ours, theirs = live.get("schema"), saved.schema
-    if ours is not None and theirs is not None:
+    if ours is None or theirs is None:
+        return
+    try:
         schemas.check(stored.schema(core.keys, ours, live.get("schema_hash")), theirs)
+    except SchemaError as error:
+        raise CheckpointSchemaError(
+            file=saved.path, name=core.name, path=error.path, expected=error.expected, found=error.found
+        ) from error
 
 
 def newest(core: Core) -> Generator[Step, Any, int]:

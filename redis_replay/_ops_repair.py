@@ -78,8 +78,10 @@ def attach(core: Core) -> Generator[Step, Any, None]:
             raise reply
     texts = [as_text(value) for value in replies[0]]
     config = dict(zip(texts[::2], texts[1::2], strict=True))
+    if not config and not replies[1]:
+        raise BufferNotFoundError(name=core.name)
     if not config:
-        raise _config(core, "is there without a config") if replies[1] else BufferNotFoundError(name=core.name)
+        raise _config(core, "is missing, and other keys of the buffer are there")
     if config.get("format") != admin.FORMAT:
         raise FormatError(name=core.name, found=config.get("format", "none"), supported=admin.FORMAT)
     core.configure(config)
@@ -241,7 +243,7 @@ def _must_forget(core: Core) -> Generator[Step, Any, bool]:
     sizes = yield from rq.deliver_once(core, rq.commands(*commands))
     if any(isinstance(size, Exception) for size in sizes) or sizes[0] != sizes[1] or sizes[2] != sizes[3]:
         return True
-    for what in ("lanes", "waiters"):  # each with its other half
+    for what in ("lanes", "waiters", "writers"):  # each with its other half
         if (yield from read.audit(core, what))[1]:
             return True
     return False

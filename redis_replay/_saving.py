@@ -79,7 +79,11 @@ def _check(core: Core, state: Mapping[str, Any], last: int) -> None:
     Raises:
         LoadError: it is another one, or has lost something.
     """
-    if state.get("epoch") != core.epoch:
+    if "epoch" not in state:
+        keys = ", ".join(map(repr, sorted(map(str, state))[:5])) or "none"
+        hint = "a directory that TorchRL's dumps() wrote is read by redis_replay.transfer.import_torchrl"
+        raise LoadError(name=core.name, reason=f"the state is none that state_dict() gave (its keys: {keys}); {hint}")
+    if state["epoch"] != core.epoch:
         found = f"the state is of another buffer ({state.get('name')!r} at {state.get('url')}), and holds no data"
         raise LoadError(name=core.name, reason=f"{found}: loads() a dump, or save with state_dict(include_data=True)")
     if last < int(state.get("position", 0)):

@@ -95,10 +95,19 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    """The doctor's verdict. `checked` counts what was looked at, by key."""
+    """The doctor's verdict.
+
+    Attributes:
+        findings: each breach.
+        checked: how much was looked at, by key.
+        unchecked: invariants that could not be judged, since what they go by is damaged.
+        lost: records that the counters know and whose bytes are not there.
+    """
 
     findings: tuple[Finding, ...]
     checked: Mapping[str, int] = field(default_factory=dict)
+    unchecked: tuple[str, ...] = ()
+    lost: int = 0
 
     @property
     def ok(self) -> bool:

@@ -121,6 +121,9 @@ class Checkpoint:
         except BufferDamagedError as error:
             raise CheckpointError(path=self.path, reason=f"it {error.found}, expected {error.expected}") from error
 
+    def __repr__(self) -> str:
+        return f"<Checkpoint {self.path!r}: {len(self):,} records of buffer {self.name!r}>"
+
     def __len__(self) -> int:
         """How many records it has."""
         return self._n

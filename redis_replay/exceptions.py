@@ -3,7 +3,8 @@
     ReplayError
     ├── ArgumentError (ValueError), ArgumentTypeError (TypeError)   a bad option or argument
     ├── SchemaError (ValueError)            a record that does not fit the buffer's schema
-    │   └── LeafTypeError (TypeError)       a leaf of a type that cannot be stored at all
+    │   ├── LeafTypeError (TypeError)       a leaf of a type that cannot be stored at all
+    │   └── CheckpointSchemaError           a checkpoint's records do not fit it
     ├── ConfigMismatchError (ValueError)    attached with other settings than the buffer has
     ├── LimitError (ValueError)             an index or a counter has reached its last value
     ├── BufferFullError                     every record is lent to readers, so none can be evicted
@@ -124,6 +125,14 @@ class CheckpointMismatchError(CheckpointError, ConfigMismatchError):
         rows = data["differences"].items()
         listing = ", ".join(f"{option}: buffer {a!r}, checkpoint {b!r}" for option, (a, b) in rows)
         return ReplayError._message(self, listing=listing, **data)
+
+
+class CheckpointSchemaError(SchemaError):
+    """A checkpoint's records (`file`) are none that this buffer takes. `expected` is the buffer's, `found` the checkpoint's."""
+
+    text = "checkpoint {file!r}: leaf {path!r}: buffer {name!r} has {expected}, the checkpoint {found}; nothing was changed"
+    file: str
+    name: str
 
 
 class LimitError(ReplayError, ValueError):
@@ -317,6 +326,7 @@ __all__ = [
     "CheckpointError",
     "CheckpointMismatchError",
     "CheckpointNotFoundError",
+    "CheckpointSchemaError",
     "ConfigMismatchError",
     "ConnectionLostError",
     "DumpError",

@@ -13,9 +13,9 @@ from redis_replay.exceptions import (
     CheckpointError,
     CheckpointMismatchError,
     CheckpointNotFoundError,
+    CheckpointSchemaError,
     DumpError,
     LoadError,
-    SchemaError,
     UnderWayError,
 )
 from redis_replay.limiters import Queue, SampleToInsertRatio
@@ -250,11 +250,15 @@ def test_what_does_not_fit_changes_nothing(server, make_buffer, small, client, t
             buffer.loads(tmp_path)
         with refused(CheckpointMismatchError) as caught:
             wider.loads(tmp_path / "c")
-        with refused(SchemaError):
+        with refused(CheckpointSchemaError) as schema:
             other.loads(tmp_path / "c")
+        with refused(CheckpointSchemaError):
+            other.loads(tmp_path / "c", merge=True)
         with refused(BufferShutDownError):
             shut.loads(tmp_path / "c")
     assert set(caught.value.differences) == {"capacity", "sampler"}
+    assert (schema.value.file, schema.value.name) == (str(tmp_path / "c"), other.name)
+    assert "nothing was changed" in str(schema.value)
 
 
 def test_merge_writes_them_beside_what_is_there(server, make_buffer, small, tmp_path):

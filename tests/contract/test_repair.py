@@ -40,8 +40,7 @@ REFUSED = {
     (what, way): what for what in ("config", "counters") for way in ("deleted", "string")
 }  # nothing else tells what it did
 TOLD_BY_NOTHING = {  # calls that are under way, and who wrote what: they come again, or nothing tells that they were there
-    *(("writers", way) for way in ("deleted", "taken", "spoiled")), ("requests", "spoiled"), ("waiting", "spoiled"),
-    ("held", "taken"), *(("shares", way) for way in ("deleted", "taken", "spoiled")),
+    ("writers", "deleted"), ("writers", "taken"), ("shares", "deleted"),
 }  # fmt: skip
 LOST = {  # what belongs to records, and is kept in one place alone
     "thrice": {("uses", way): "uses" for way in WAYS},
@@ -257,15 +256,26 @@ def test_what_a_key_of_another_type_hides_is_repaired_too(make_real_scene, tmp_p
     scene.check()
 
 
-def test_totals_that_do_not_add_up_are_made_to(make_real_scene, tmp_path):
-    """More records than were counted: the count is raised; fewer: they count as removed."""
+@pytest.mark.parametrize(("total", "by"), [("write_count", -3), ("write_count", 3), ("removed", 3), ("evicted", -1)])
+def test_totals_that_do_not_add_up_are_refused(make_real_scene, tmp_path, total, by):
+    """Nobody knows which of them is wrong."""
     scene = make_real_scene("ring")
-    before = scene.buffer.stats()
-    for by, name in ((-3, "write_count"), (3, "removed")):
-        scene.client.hincrby(scene.key("counters"), "write_count", by)
-        assert scene.repair(tmp_path) == "repaired"
-        assert scene.buffer.stats()[name] == before[name] + (3 if by > 0 else 0)
-        assert scene.dumped() == scene.records
+    scene.client.hincrby(scene.key("counters"), total, by)
+    assert scene.repair(tmp_path) == "counters"
+
+
+def test_records_whose_bytes_are_lost_are_told(make_real_scene, tmp_path):
+    """By the doctor before, and by the repair."""
+    scene = make_real_scene("ring")
+    gone = min(scene.records)
+    before = scene.buffer.stats()["removed"]
+    scene.client.xdel(scene.key("records"), f"0-{gone}")
+    assert doctor.examine(scene.server.target(), scene.name).lost == 1
+    done = doctor.repair(scene.server.target(), scene.name, tmp_path / "before.ckpt")
+    assert (done.before.lost, done.after.lost) == (1, 0)
+    assert "1 records whose bytes are lost count as removed" in done.did
+    assert scene.buffer.stats()["removed"] == before + 1
+    scene.check([gone])
 
 
 def test_the_rate_limiter_goes_on_where_it_was(real_server, name, tmp_path):

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from redis_replay import checkpoint
 from redis_replay._commands import commands
+from redis_replay.samplers import Prioritized
 from tests._helpers import wait_until
 from tests._ports import held_port
 
@@ -103,9 +104,13 @@ def test_doctor_repairs_what_it_finds(run, buffer, real_server, tmp_path):
     client, dump = real_server.client(), tmp_path / "before.ckpt"
     (key,) = [key for key in client.scan_iter() if key.endswith(b":records")]
     client.xtrim(key, maxlen=2, approximate=False)
-    done = run("doctor", buffer.name, "--repair", "--dump", str(dump))
+    for answer in ("n\n", None):  # or nobody to ask
+        done = run("doctor", buffer.name, "--repair", "--dump", str(dump), input=answer)
+        assert (done.exit_code, dump.exists()) == (1, False)
+        assert "The bytes of 1 records are lost" in done.stdout
+    done = run("doctor", buffer.name, "--repair", "--dump", str(dump), "--yes")
     assert done.exit_code == 0
-    assert "1 records whose bytes are not there count as removed" in done.stdout
+    assert "1 records whose bytes are lost count as removed" in done.stdout
     assert done.stdout.splitlines()[-1] == f"what was left before is in {dump}"
     assert [record["obs"].shape for record in checkpoint.open(dump)] == [(2,)] * 2
     assert run("doctor", buffer.name).exit_code == 0
@@ -116,9 +121,31 @@ def test_a_second_repair_keeps_the_first_ones_dump(run, buffer, real_server, tmp
     monkeypatch.chdir(tmp_path)
     for left in (2, 1):
         real_server.client().xdel(f"rr:{{{buffer.name}}}:records", f"0-{left + 1}")
-        assert run("doctor", buffer.name, "--repair").exit_code == 0
+        assert run("doctor", buffer.name, "--repair", "--yes").exit_code == 0
     names = sorted(tmp_path.iterdir(), key=lambda path: path.stat().st_mtime_ns)
     assert [len(checkpoint.open(path)) for path in names] == [2, 1]
+
+
+def test_doctor_shows_some_of_many_breaches(run, make_buffer, real_server):
+    """Ten of a key, and how many more; bytes as their number."""
+    made, client = make_buffer(sampler=Prioritized(alpha=1.0, beta=1.0)), real_server.client()
+    made.extend({"obs": np.zeros((30, 2), np.float32)})
+    key = f"rr:{{{made.name}}}:places"
+    (row,) = client.hkeys(key)
+    client.hset(key, row, bytes(24))
+    client.xtrim(f"rr:{{{made.name}}}:records", maxlen=5, approximate=False)
+    lines = run("doctor", made.name).stdout.splitlines()
+    of_priorities = [line for line in lines if ":priorities:" in line]
+    assert (len(of_priorities), of_priorities[-1].split()[-3:]) == (11, ["and", "15", "more"])
+    assert any(f"found 24 bytes of {row.decode()}" in line for line in lines)
+
+
+def test_doctor_says_what_it_could_not_check(run, buffer, real_server):
+    """Without counters no total is judged."""
+    real_server.client().hdel(f"rr:{{{buffer.name}}}:counters", "last")
+    done = run("doctor", buffer.name)
+    verdicts = [line.split(":")[0] for line in done.stdout.splitlines() if line[0] == "I"]
+    assert verdicts == [f"I{n} {'is broken' if n == 2 else 'holds' if n == 3 else 'could not be checked'}" for n in range(1, 6)]
 
 
 def test_doctor_names_what_cannot_be_repaired(run, buffer, real_server, tmp_path, monkeypatch):
@@ -150,6 +177,29 @@ def test_delete_with_yes_leaves_no_key(run, buffer, real_server):
     done = run("delete", buffer.name, "--yes")
     assert done.exit_code == 0
     assert real_server.client().keys() == []
+
+
+@pytest.mark.parametrize("key", ["config", "counters", "records"])
+def test_a_damaged_buffer_can_be_deleted_and_loaded_again(run, buffer, real_server, tmp_path, key):
+    """Whichever key is lost; until it is deleted a load is refused, and says why."""
+    buffer.dumps(tmp_path / "b.ckpt")
+    real_server.client().delete(f"rr:{{{buffer.name}}}:{key}")
+    done = run("load", buffer.name, str(tmp_path / "b.ckpt"))
+    assert (done.exit_code, "is damaged" in done.stderr) == (1, True)
+    assert run("delete", buffer.name, input="n\n").exit_code == 1
+    assert real_server.client().keys()
+    assert run("delete", buffer.name, input="y\n").exit_code == 0
+    assert real_server.client().keys() == []
+    assert run("load", buffer.name, str(tmp_path / "b.ckpt")).exit_code == 0
+    assert run("doctor", buffer.name).exit_code == 0
+
+
+def test_a_reader_that_has_had_enough_is_no_error(real_server, buffer):
+    """As in `redis-replay stats NAME | head -1`: no line about a pipe."""
+    with start("stats", buffer.name, "--url", real_server.url) as process:
+        process.stdout.close()
+        assert process.wait(20) == 1
+        assert process.stderr.read() == ""
 
 
 def test_serve_says_where_and_ends_when_interrupted(unused_port):

@@ -32,13 +32,21 @@ def path(tmp_path):
 def test_import_creates_with_a_capacity_and_needs_it_else(server, make_buffer, name, run, path, tmp_path):
     """In, in again, and out; each says what it did."""
     missing = run("import", name, "--from", "npz", path)
-    assert (missing.exit_code, missing.stderr.strip()) == (1, f"Error: there is no buffer {name!r} on that server")
+    assert missing.exit_code == 1
+    assert missing.stderr.startswith(f"Error: there is no buffer {name!r} on that server; --capacity creates one")
+    assert "5 records at most" in missing.stderr
     done = run("import", name, "--from", "npz", path, "--capacity", 100)
     assert (done.exit_code, done.stdout.strip()) == (0, f"5 records written to buffer {name!r}, which has 5")
     assert run("import", name, "--from", "npz", path).stdout.strip() == f"5 records written to buffer {name!r}, which has 10"
     out = run("export", name, "--to", "parquet", tmp_path / "out.parquet")
     assert (out.exit_code, out.stdout.strip()) == (0, f"10 records written to {tmp_path / 'out.parquet'}")
     assert len(make_buffer(attach=True)) == 10
+
+
+def test_what_will_not_stay_is_told(server, make_buffer, name, run, path):
+    done = run("import", name, "--from", "npz", path, "--capacity", 3)
+    assert (done.exit_code, done.stderr.strip()) == (0, "of 5 records the buffer will keep 3")
+    assert len(make_buffer(attach=True)) == 3
 
 
 def test_a_bad_file_creates_no_buffer(server, name, run, path):
