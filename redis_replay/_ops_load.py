@@ -58,8 +58,15 @@ class Plan(NamedTuple):
     own: bool  # it was dumped from this very buffer
 
 
-def load(core: Core, lane: Lane, source: Source, progress: Progress | None) -> Generator[Step, Any, int]:
-    """Puts what a checkpoint holds in the place of what the buffer holds. Gives how many records.
+class Loaded(NamedTuple):
+    """What a load did: records, and what was added to each one's index."""
+
+    records: int
+    shift: int
+
+
+def load(core: Core, lane: Lane, source: Source, progress: Progress | None) -> Generator[Step, Any, Loaded]:
+    """Puts what a checkpoint holds in the place of what the buffer holds.
 
     Raises:
         CheckpointError, CheckpointNotFoundError, CheckpointMismatchError, SchemaError, LoadError, UnderWayError;
@@ -78,7 +85,7 @@ def load(core: Core, lane: Lane, source: Source, progress: Progress | None) -> G
             yield from discard(core, plan)
             raise
         if reply.word == "OK":
-            return len(saved)
+            return Loaded(len(saved), plan.shift)
         yield from discard(core, plan)
         if reply.word == "SCHEMA":
             core.schema = None
@@ -100,8 +107,8 @@ def prove(core: Core, source: Source) -> Generator[Step, Any, Checkpoint]:
     return saved
 
 
-def merge(core: Core, lane: Lane, source: Source, progress: Progress | None) -> Generator[Step, Any, int]:
-    """Writes the records of a checkpoint as new ones. Gives how many.
+def merge(core: Core, lane: Lane, source: Source, progress: Progress | None) -> Generator[Step, Any, Loaded]:
+    """Writes the records of a checkpoint as new ones. No index of theirs is kept.
 
     Raises:
         as `load` and `extend`; `done` of the error says how many were written.
@@ -124,7 +131,7 @@ def merge(core: Core, lane: Lane, source: Source, progress: Progress | None) -> 
         done += n
         if progress is not None:
             progress(done, len(saved))
-    return done
+    return Loaded(done, 0)
 
 
 def _config(core: Core) -> Generator[Step, Any, dict[str, str]]:

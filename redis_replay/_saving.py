@@ -139,9 +139,12 @@ class Saves:
             minute. BufferShutDownError: also while draining. OutOfMemoryError, BufferGoneError, ConnectionLostError;
             OutcomeUnknownError: the reply to the swap never came.
         """
+        return self._load(path, progress, merge=merge).records
+
+    def _load(self, path: Source, progress: Progress | None = None, *, merge: bool = False) -> load.Loaded:
         operation = load.merge if opt.flag("merge", merge) else load.load
-        n: int = self._run("loads", operation, _source(path), progress, timeout=LOAD_SECONDS)
-        return n
+        loaded: load.Loaded = self._run("loads", operation, _source(path), progress, timeout=LOAD_SECONDS)
+        return loaded
 
     def state_dict(self, *, include_data: bool = False) -> dict[str, Any]:
         """What a trainer's checkpoint keeps of the buffer: small, where it is and how far it has come, for a buffer that
@@ -187,7 +190,8 @@ class AsyncSaves:
 
     async def loads(self, path: Source, *, merge: bool = False, progress: Progress | None = None) -> int:
         operation = load.merge if opt.flag("merge", merge) else load.load
-        return int(await self._run("loads", operation, _source(path), progress, timeout=LOAD_SECONDS))
+        loaded: load.Loaded = await self._run("loads", operation, _source(path), progress, timeout=LOAD_SECONDS)
+        return loaded.records
 
     async def state_dict(self, *, include_data: bool = False) -> dict[str, Any]:
         data = None

@@ -1,8 +1,9 @@
 """Batches drawn ahead in threads."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from itertools import islice
 from threading import Lock
 from typing import Any
 
@@ -49,6 +50,23 @@ class Ahead:
                 return future.result()
             except ReplayError:
                 continue
+
+    def results(self) -> list[Any]:
+        """The batches that are on their way or there, in order, and good still. Waits for those on their way."""
+        now = self._mark()
+        with self._lock:
+            futures = [future for mark, future in self._queue if mark == now]
+        wait(futures)
+        return [future.result() for future in futures if not future.cancelled() and future.exception() is None]
+
+    def put(self, batches: Iterable[Any]) -> None:
+        """These come next, as far as there is room."""
+        now = self._mark()
+        with self._lock:
+            for batch in islice(batches, self._depth - len(self._queue)):
+                future: Future[Any] = Future()
+                future.set_result(batch)
+                self._queue.append((now, future))
 
     def clear(self, *, patiently: bool = False) -> None:
         """Forgets what is on its way. `patiently`: returns when the draws that run have ended."""

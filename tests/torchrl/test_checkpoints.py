@@ -19,7 +19,7 @@ from redis_replay.exceptions import (
     CheckpointNotFoundError,
     LoadError,
 )
-from redis_replay.samplers import Fifo
+from redis_replay.samplers import Fifo, Prioritized
 from redis_replay.torchrl import (
     BlockingReplayBuffer,
     RateLimitedReplayBuffer,
@@ -287,6 +287,46 @@ def test_nothing_of_before_a_load_is_drawn_ahead(server, make, tmp_path):
         wait_until(lambda: rb.stats()["prefetch_queue_size"] == 3, description="batches drawn ahead")
         loader.loads(tmp_path)
         assert all(min(numbers(rb.sample())) >= 10 for _ in range(6))
+
+
+@VALKEY
+@pytest.mark.parametrize("save", [by_torch, by_memmap])
+@pytest.mark.parametrize("used", [False, True], ids=["new", "used"])
+@pytest.mark.filterwarnings("ignore")  # tensordict warns of what it stores as a pickle itself
+def test_a_state_brings_back_what_was_drawn_ahead(server, make, name, tmp_path, save, used):
+    """C26: in order, with what was told of it; under new indices in another buffer, as far as there is room."""
+    kinds = {"sampler": Prioritized(alpha=1.0, beta=1.0), "batch_size": 4}
+    rb, other, one, plain = (make(buffer_name=f"{name}-{k}", prefetch=k, **kinds) for k in (3, 4, 1, 0))
+    rb.extend(data(0, 30))
+    rb.update_priority(torch.arange(1, 31), torch.arange(30.0))
+    rb.sample()
+    load = save(rb, tmp_path)
+    expected = [rb.sample() for _ in range(3)]
+    for late in (other, one, plain):
+        if used:
+            late.extend(data(50, 60))
+        load(late)
+    for batch in expected:
+        again = other.sample()
+        assert numbers(again) == numbers(batch)
+        assert torch.equal(again["priority_weight"], batch["priority_weight"])
+        assert numbers(other[again["index"].tolist()]) == numbers(again)
+        assert bool((again["index"] == batch["index"]).all()) is not used
+    assert numbers(one.sample()) == numbers(expected[0])
+    assert plain.sample().shape == (4,)
+
+
+@VALKEY
+def test_a_batch_that_has_lost_a_record_is_not_brought_back(server, make, name):
+    """It had left the buffer when the state was taken."""
+    rb, other = (make(buffer_name=f"{name}-{k}", batch_size=2, prefetch=2, sampler=Fifo()) for k in range(2))
+    rb.extend(data(0, 6))
+    rb.sample()
+    wait_until(lambda: all(future.done() for _, future in rb._ahead.get()._queue), description="batches drawn ahead")
+    rb.buffer.remove([1])
+    other.load_state_dict(rb.state_dict())
+    assert other.stats()["prefetch_queue_size"] == 0
+    assert numbers(other.sample()) == [1, 2]
 
 
 @VALKEY
