@@ -20,6 +20,7 @@ from redis_replay import _options as opt
 from redis_replay import _saving as saving
 from redis_replay import _scripts as scripts
 from redis_replay import _versions as versions
+from redis_replay._ahead import AsyncAhead, Place
 from redis_replay._core import CALL_SECONDS, Core
 from redis_replay._decode import decode_record
 from redis_replay._encode import encode_batch, encode_record
@@ -52,6 +53,7 @@ class AsyncReplayBuffer(saving.AsyncSaves, h.Known):
         lease: object = opt.UNSET,
         max_staleness: object = opt.UNSET,
         seed: int | None = None,
+        prefetch: int = 0,
         poll_interval: float = 1.0,
         fresh: bool = False,
     ) -> None:
@@ -60,25 +62,28 @@ class AsyncReplayBuffer(saving.AsyncSaves, h.Known):
             "consume_after_n_samples": consume_after_n_samples, "lease": lease, "max_staleness": max_staleness,
         }  # fmt: skip
         mode = h.mode(options, fresh)
-        self._prepare(url, name, options, batch_size, poll_interval, seed)
+        self._prepare(url, name, options, batch_size, poll_interval, seed, prefetch)
         self._how: tuple[Any, ...] | None = (admin.open_buffer, mode, opt.stored(options))
 
     @classmethod
     async def attach(
         cls, url: object, name: str, *, timeout: float | None = None, batch_size: int | None = None,
-        seed: int | None = None, poll_interval: float = 1.0,
+        seed: int | None = None, prefetch: int = 0, poll_interval: float = 1.0,
     ) -> Self:  # fmt: skip
         limit = opt.seconds("timeout", timeout)
         h.shared(url)
         self = cls.__new__(cls)
-        self._prepare(url, name, {}, batch_size, poll_interval, seed)
+        self._prepare(url, name, {}, batch_size, poll_interval, seed, prefetch)
         self._how = (admin.attach, {}, limit)
         await self._runtime()
         return self
 
-    def _prepare(self, url: object, name: object, options: dict[str, Any], batch: object, poll: object, seed: object) -> None:
-        self._setup, self._server = h.setup(url, name, options, batch, poll, seed)
+    def _prepare(
+        self, url: object, name: object, options: dict[str, Any], batch: object, poll: object, seed: object, prefetch: object
+    ) -> None:  # fmt: skip
+        self._setup, self._server = h.setup(url, name, options, batch, poll, seed, prefetch)
         self._closed = False
+        self._ahead: AsyncAhead | None = None
         self._core = self._setup.core(self._setup.seed)
         self._now: AsyncRuntime | None = None
         self._opening = asyncio.Lock()
@@ -105,11 +110,13 @@ class AsyncReplayBuffer(saving.AsyncSaves, h.Known):
             if self._how is not None:
                 operation, *args = self._how
                 await now.drive(operation(now.core, *args))
+            h.check_prefetch(self._setup, now.core)
         except BaseException as error:
             await now.close()
             h.name_call(error, "open")
             raise
-        self._how, self._now = None, now
+        self._how, self._now, depth = None, now, self._setup.prefetch
+        self._ahead = AsyncAhead(self._draw_ahead, self._moment, depth, now.core.leases) if depth else None
         return now
 
     async def _read(self, call: str, operation: Any, *args: Any) -> Any:
@@ -178,7 +185,23 @@ class AsyncReplayBuffer(saving.AsyncSaves, h.Known):
         patience = h.Patience(timeout, cancel_event, stall_timeout)
         wish = h.draw_wish(core, self._setup.batch_size, batch_size, min_items, wait, patience, lease)
         decode = h.decoder(return_info)
+        if self._ahead is not None and h.is_ahead(self._setup, batch_size, min_items, lease):
+            taken = await self._ahead.take(h.until(core, wish))
+            if taken is not None:
+                return taken if return_info else taken[0]
         return await self._run("sample", draw.sample, wish, decode, timeout=wish.timeout if wish.wait else CALL_SECONDS)
+
+    async def _moment(self) -> tuple[str, ...]:
+        moment: tuple[str, ...] = await self._read("sample", read.moment)
+        return moment
+
+    async def _draw_ahead(self, place: Place) -> Any:
+        core, ahead = (await self._runtime()).core, self._ahead
+        assert ahead is not None
+        if names := core.leases.of(ahead.dropped):
+            await self._run("sample", leases.end, scripts.release, names)
+        wish = h.ahead_wish(core, self._setup.batch_size, place, ahead.done)
+        return await self._run("sample", draw.sample, wish, h.decoder(True))
 
     async def ack(self, lease: Any) -> LeasesEnded:
         return await self._end_leases(scripts.ack, lease)
@@ -282,6 +305,8 @@ class AsyncReplayBuffer(saving.AsyncSaves, h.Known):
             return
         self._closed = True
         if self._now is not None and not self._now.foreign:
+            if self._ahead is not None:
+                await self._ahead.stop()
             await self._now.close(release)
         if self._server is not None:
             self._server.close()
@@ -300,7 +325,7 @@ class AsyncReplayBuffer(saving.AsyncSaves, h.Known):
         self._setup, self._server, self._closed = state["setup"], None, state["closed"]
         self._core, self._how = self._setup.core(None), state["how"]
         self._core.identify(state["identity"])
-        self._now, self._opening = None, asyncio.Lock()
+        self._now, self._opening, self._ahead = None, asyncio.Lock(), None
 
 
 def _document() -> None:

@@ -13,7 +13,7 @@ from redis_replay import _options as opt
 from redis_replay import _scripts as scripts
 from redis_replay._address import Address
 from redis_replay._clock import monotonic
-from redis_replay._core import Core, LocalStats
+from redis_replay._core import CALL_SECONDS, Core, LocalStats
 from redis_replay._keys import Keys, check_name
 from redis_replay._leases import caller
 from redis_replay._lua import verbs
@@ -42,6 +42,7 @@ class Setup:
     batch_size: int | None
     poll_interval: float
     seed: int | None
+    prefetch: int = 0
 
     def core(self, seed: int | None) -> Core:
         """A new core for this process."""
@@ -102,8 +103,9 @@ class Known(Versioned):
 
 
 def setup(
-    target: object, name: object, options: dict[str, Any], batch_size: object, poll_interval: object, seed: object
-) -> tuple[Setup, EmbeddedServer | None]:
+    target: object, name: object, options: dict[str, Any], batch_size: object, poll_interval: object, seed: object,
+    prefetch: object = 0,
+) -> tuple[Setup, EmbeddedServer | None]:  # fmt: skip
     """Checks the arguments of a handle. Starts the server of an embedded:// URL, after the checks."""
     checked_name = check_name(name)
     opt.stored(options)
@@ -111,10 +113,23 @@ def setup(
         batch_size = opt.whole_number("batch_size", batch_size, 1, MAX_ENDS)
     if seed is not None:
         seed = opt.whole_number("seed", seed, 0, 2**128)
-    poll = opt.poll_seconds(poll_interval)
+    poll, depth = opt.poll_seconds(poll_interval), opt.whole_number("prefetch", prefetch, 0, 64)
+    if depth and batch_size is None:
+        raise ArgumentError(name="prefetch", allowed="given together with batch_size", found=prefetch)
     server = resolve(target) if isinstance(target, str) and target.startswith("embedded:") else None
     address = Address(server or target)
-    return Setup(address, checked_name, batch_size, poll, seed), server
+    return Setup(address, checked_name, batch_size, poll, seed, depth), server
+
+
+def check_prefetch(setup: Setup, core: Core) -> None:
+    """What is drawn ahead must not be lost with the handle.
+
+    Raises:
+        ArgumentError: the buffer consumes, and lends nothing by default.
+    """
+    if setup.prefetch and core.consume is not None and core.lease is None:
+        allowed = "0 where consume_after_n_samples is given without lease: what was drawn ahead would be lost with the handle"
+        raise ArgumentError(name="prefetch", allowed=allowed, found=setup.prefetch)
 
 
 def name_call(error: BaseException, call: str) -> None:
@@ -214,9 +229,29 @@ def draw_wish(
     core: Core, default: int | None, batch_size: object, min_items: object, wait: bool, patience: Patience, lease: object
 ) -> _ops_wait.Wish:
     """The wish of `sample`, of the thread or task that runs."""
-    how = patience.checked()
+    how, me = patience.checked(), caller()
     n, least = sizes(core, default, batch_size, min_items)
-    return _ops_sample.sample_wish(n, least, wait=opt.flag("wait", wait), lease=lent(core, lease), owner=caller(), **how)
+    return _ops_sample.sample_wish(
+        n, least, wait=opt.flag("wait", wait), lease=lent(core, lease), owner=me, before=me, **how
+    )  # fmt: skip
+
+
+def ahead_wish(core: Core, batch_size: int | None, place: object, done: object) -> _ops_wait.Wish:
+    """The wish of a draw ahead: of a full batch, to a place."""
+    n, least = sizes(core, batch_size, None, None)
+    return _ops_sample.sample_wish(n, least, wait=False, lease=core.lease, owner=place, before=done)
+
+
+def is_ahead(setup: Setup, batch_size: object, min_items: object, lease: object) -> bool:
+    """Whether a call asks for such a batch as is drawn ahead."""
+    return batch_size in (None, setup.batch_size) and min_items is None and lease is None
+
+
+def until(core: Core, wish: _ops_wait.Wish) -> Callable[[], bool]:
+    """Whether a call shall wait no longer for a batch that is on its way."""
+    end = core.clock() + (wish.timeout if wish.wait else CALL_SECONDS)
+    stopped = _ops_wait.stop(core, wish) or (lambda: core.closed)
+    return lambda: core.clock() >= end or stopped()
 
 
 def wait_wish(core: Core, default: int | None, min_items: object, patience: Patience) -> _ops_wait.Wish:

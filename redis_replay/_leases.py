@@ -17,7 +17,7 @@ def caller() -> Any:
         return threading.current_thread()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Lease:
     """A batch on lease: its name, who drew it, and its length in seconds."""
 
@@ -49,6 +49,12 @@ class Leases:
     def add(self, name: str, owner: Any, seconds: float) -> None:
         """A batch was drawn."""
         self._open[name] = Lease(name, owner, seconds)
+
+    def hand(self, giver: Any, taker: Any) -> None:
+        """What one has is the other's."""
+        for lease in tuple(self._open.values()):
+            if lease.owner is giver:
+                lease.owner = taker
 
     def end(self, names: list[str]) -> None:
         """They were acknowledged, released, or have run out."""

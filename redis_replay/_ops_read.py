@@ -65,9 +65,16 @@ def moment(core: Core) -> Generator[Step, Any, tuple[str, ...]]:
     """What a batch is good for that was drawn ahead: the state, and the numbers that change with `empty`, with the rate limiter
     and with the version.
     """
-    texts = (yield from rq.ask(core, scripts.stats())).texts()
-    told = dict(zip(texts[::2], texts[1::2], strict=True))
-    return tuple(told[name] for name in ("state", "era", "version"))
+    config, counters = (core.keys.key(what).encode() for what in ("config", "counters"))
+    asked = rq.commands((b"HMGET", config, b"epoch", b"state"), (b"HMGET", counters, b"era", b"version"))
+    replies = yield from rq.deliver_once(core, asked)
+    for reply in replies:
+        if isinstance(reply, Exception):
+            raise reply
+    (epoch, state), (era, version) = replies
+    if epoch != core.epoch.encode():
+        raise BufferGoneError(name=core.name)
+    return tuple(as_text(value or b"") for value in (state, era, version))
 
 
 def _blocked(core: Core, text: str) -> list[dict[str, Any]]:

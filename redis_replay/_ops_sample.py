@@ -78,7 +78,7 @@ def sample(core: Core, lane: Lane, wish: Wish, decode: Callable[[Core, Drawn], A
 def _acknowledge(core: Core, lane: Lane, wish: Wish, deadline: float) -> Generator[Step, Any, None]:
     """Ends the lease of the caller's batch before, within the bound of this call."""
     try:
-        yield from leases.acknowledge_own(core, lane, wish.owner, patience(core, wish, deadline), stop(core, wish))
+        yield from leases.acknowledge_own(core, lane, wish.before, patience(core, wish, deadline), stop(core, wish))
     except (OutcomeUnknownError, ConnectionLostError, ServerRefusedError) as error:
         raise ended_early(core, wish, error) from error
 

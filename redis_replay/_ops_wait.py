@@ -54,7 +54,8 @@ class Wish:
     cancel_event: Any = None
     stall_timeout: float = FOREVER
     lease: float | None = None  # seconds
-    owner: Any = None  # of the batch, and of the one before, which this draw acknowledges
+    owner: Any = None  # of the batch
+    before: Any = None  # whose batches before this draw acknowledges
     side: str = "r"  # that waits: r, to draw, or w, to write
 
 

@@ -1,24 +1,43 @@
 """The sync handle's life: opened, its operations run, closed, pickled. The names for users are in _sync."""
 
+from abc import ABC, abstractmethod
 from typing import Any, Self
 
 from redis_replay import _handle as h
+from redis_replay import _ops_read as read
+from redis_replay._ahead import Ahead, Place
 from redis_replay._core import CALL_SECONDS, Core
 from redis_replay._runtime import Runtime
 from redis_replay.exceptions import BufferClosedError, ReplayError
 
 
-class Shell(h.Known):
+class Shell(h.Known, ABC):
     """What runs a handle's operations: each goes down once and comes up once."""
 
-    def _prepare(self, url: object, name: object, options: dict[str, Any], batch: object, poll: object, seed: object) -> None:
-        self._setup, self._server = h.setup(url, name, options, batch, poll, seed)
+    def _prepare(
+        self, url: object, name: object, options: dict[str, Any], batch: object, poll: object, seed: object, prefetch: object
+    ) -> None:  # fmt: skip
+        self._setup, self._server = h.setup(url, name, options, batch, poll, seed, prefetch)
         self._closed = False
-        self._now = Runtime(self._setup.address, self._setup.core(self._setup.seed))
+        self._start(self._setup.core(self._setup.seed))
+
+    def _start(self, core: Core) -> None:
+        """What a handle has of its own in this process."""
+        self._now, depth = Runtime(self._setup.address, core), self._setup.prefetch
+        self._ahead = Ahead(self._draw_ahead, self._moment, depth, core.leases) if depth else None
+
+    @abstractmethod
+    def _draw_ahead(self, place: Place) -> Any:
+        """A batch for a place of what is drawn ahead."""
+
+    def _moment(self) -> tuple[str, ...]:
+        moment: tuple[str, ...] = self._read("sample", read.moment)
+        return moment
 
     def _open(self, operation: Any, *args: Any) -> None:
         try:
             self._now.drive(operation(self._now.core, *args))
+            h.check_prefetch(self._setup, self._now.core)
         except BaseException as error:
             self.close()
             h.name_call(error, "open")
@@ -34,7 +53,7 @@ class Shell(h.Known):
         if self._closed:
             raise BufferClosedError(name=self._setup.name)
         if self._now.foreign:  # forked: nothing of the parent's sockets, lanes and random numbers may be used
-            self._now = Runtime(self._setup.address, self._now.core.renew())
+            self._start(self._now.core.renew())
         return self._now
 
     def _read(self, call: str, operation: Any, *args: Any) -> Any:
@@ -61,7 +80,11 @@ class Shell(h.Known):
             return
         self._closed = True
         if not self._now.foreign:
+            if self._ahead is not None:
+                self._ahead.stop()
             self._now.close(release)
+            if self._ahead is not None:
+                self._ahead.close()
         if self._server is not None:
             self._server.close()
 
@@ -80,4 +103,4 @@ class Shell(h.Known):
         self._setup, self._server, self._closed = state["setup"], None, state["closed"]
         core = self._setup.core(None)
         core.identify(state["identity"])
-        self._now = Runtime(self._setup.address, core)
+        self._start(core)

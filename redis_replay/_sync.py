@@ -10,25 +10,22 @@ from redis_replay import _arguments as args
 from redis_replay import _handle as h
 from redis_replay import _ops_admin as admin
 from redis_replay import _ops_doctor as doctor
-from redis_replay import _ops_lease as leases
 from redis_replay import _ops_read as read
-from redis_replay import _ops_sample as draw
 from redis_replay import _ops_wait as waits
 from redis_replay import _ops_write as write
 from redis_replay import _options as opt
 from redis_replay import _saving as saving
 from redis_replay import _scripts as scripts
 from redis_replay import _versions as versions
-from redis_replay._core import CALL_SECONDS
 from redis_replay._decode import decode_record
+from redis_replay._drawing import Draws
 from redis_replay._encode import encode_batch, encode_record
-from redis_replay._shell import Shell
-from redis_replay._types import LeasesEnded, Report, Stats, Updated
+from redis_replay._types import Report, Stats, Updated
 from redis_replay.exceptions import BufferShutDownError
 from redis_replay.limiters import RateLimiter
 
 
-class ReplayBuffer(saving.Saves, versions.SetsVersion, Shell):
+class ReplayBuffer(saving.Saves, versions.SetsVersion, Draws):
     """A replay buffer in Redis or Valkey. Creates it, or attaches to it if it is there and its settings are equal.
 
     Threads may share a handle; forked and spawned processes and unpickled copies get sockets of their own.
@@ -48,6 +45,9 @@ class ReplayBuffer(saving.Saves, versions.SetsVersion, Shell):
         max_staleness: how much older than the buffer's version (`set_version`) a record may be; older ones are dropped.
             0: of the current version alone; None: as old as it likes.
         seed: of this handle's draws; None is fresh entropy. A forked, unpickled or copied handle gets its own stream.
+        prefetch: batches of batch_size that a thread of this handle keeps on their way or ready for `sample`, 0 to 64. One that
+            was asked for before an `empty`, a `loads` or a `shutdown` is never given out. They count as drawn when they are. A
+            buffer that consumes has to lend (`lease`) for it: what was not given out goes back at `close`.
         poll_interval: seconds after which a wait looks again although no notice came, 0.01 to 600.
         fresh: delete the buffer first, if it is there.
 
@@ -74,6 +74,7 @@ class ReplayBuffer(saving.Saves, versions.SetsVersion, Shell):
         lease: object = opt.UNSET,
         max_staleness: object = opt.UNSET,
         seed: int | None = None,
+        prefetch: int = 0,
         poll_interval: float = 1.0,
         fresh: bool = False,
     ) -> None:
@@ -82,13 +83,13 @@ class ReplayBuffer(saving.Saves, versions.SetsVersion, Shell):
             "consume_after_n_samples": consume_after_n_samples, "lease": lease, "max_staleness": max_staleness,
         }  # fmt: skip
         mode = h.mode(options, fresh)
-        self._prepare(url, name, options, batch_size, poll_interval, seed)
+        self._prepare(url, name, options, batch_size, poll_interval, seed, prefetch)
         self._open(admin.open_buffer, mode, opt.stored(options))
 
     @classmethod
     def attach(
         cls, url: object, name: str, *, timeout: float | None = None, batch_size: int | None = None,
-        seed: int | None = None, poll_interval: float = 1.0,
+        seed: int | None = None, prefetch: int = 0, poll_interval: float = 1.0,
     ) -> Self:  # fmt: skip
         """A handle on a buffer that somebody creates, perhaps later; also while the server is still starting.
 
@@ -102,7 +103,7 @@ class ReplayBuffer(saving.Saves, versions.SetsVersion, Shell):
         limit = opt.seconds("timeout", timeout)
         h.shared(url)
         self = cls.__new__(cls)
-        self._prepare(url, name, {}, batch_size, poll_interval, seed)
+        self._prepare(url, name, {}, batch_size, poll_interval, seed, prefetch)
         self._open(admin.attach, {}, limit)
         return self
 
@@ -193,67 +194,6 @@ class ReplayBuffer(saving.Saves, versions.SetsVersion, Shell):
         self._run("empty", write.change, scripts.empty(reset=opt.flag("empty_write_count", empty_write_count)))
 
     # Drawing and waiting
-
-    def sample(
-        self, batch_size: int | None = None, return_info: bool = False, *, wait: bool = False,
-        timeout: float | None = None, cancel_event: Any = None, min_items: int | None = None, lease: float | None = None,
-        stall_timeout: float | None = None,
-    ) -> Any:  # fmt: skip
-        """A batch, reserved: check, choice, consumption and count are one step on the server.
-
-        Args:
-            batch_size: records to draw; at most 8,192 at random, 20,000 from an end
-                (8,192 where records have priorities or versions). The handle's by default.
-            return_info: give (data, SampleInfo).
-            wait: block until a full batch is there, in order of arrival; a wait that succeeds has its batch.
-            timeout: seconds to wait; None and inf without end, 0 asks once.
-            cancel_event: anything with is_set(), looked at every 0.1 s; set, it ends the wait.
-            stall_timeout: seconds without any write after which the wait gives up; None and inf: never.
-            min_items: a smaller floor: fewer records will do. A draw with replacement then gives a full batch; any other
-                comes back short.
-            lease: seconds, other than the buffer's; this handle renews it as long as the thread lives. `info.lease` is its
-                name. The batch that this thread drew before is acknowledged first.
-
-        Returns:
-            Each leaf with a leading dimension n, writable and the caller's own; Python scalars as arrays, texts as lists.
-            A TensorDict buffer gives a TensorDict with "index" set, and "priority_weight" of a draw by priority (over leaves of
-            those names).
-
-        Raises:
-            NotReadyError: too few records, and wait is False. ReplayTimeoutError (a TimeoutError): too few in time.
-            StalledError; ReplayCancelledError (a RuntimeError); BufferShutDownError; ArgumentError: what can never be met;
-            BufferGoneError, BufferClosedError, ConnectionLostError; OutcomeUnknownError: of acknowledging the batch before.
-        """
-        patience = h.Patience(timeout, cancel_event, stall_timeout)
-        return self._draw(h.decoder(return_info), batch_size, min_items, wait=wait, patience=patience, lease=lease)
-
-    def _draw(
-        self, decode: h.Decoder, batch_size: int | None, min_items: int | None, *, wait: bool, patience: h.Patience,
-        lease: float | None = None,
-    ) -> Any:  # fmt: skip
-        """What `decode` makes of a batch. Where it raises, the batch goes back."""
-        wish = h.draw_wish(self._runtime().core, self._setup.batch_size, batch_size, min_items, wait, patience, lease)
-        return self._run("sample", draw.sample, wish, decode, timeout=wish.timeout if wish.wait else CALL_SECONDS)
-
-    def ack(self, lease: Any) -> LeasesEnded:
-        """The reader is done with a batch: its uses count, and what had its last one is consumed.
-
-        Args:
-            lease: `info.lease`, or several of them.
-
-        Returns:
-            How many it ended, and how many had ended before: they ran out, and others may have their records; or `ack`,
-            `release`, the next `sample` or `empty` had ended them. They go in steps: `done` of an error counts those before.
-        """
-        return self._end_leases(scripts.ack, lease)
-
-    def release(self, lease: Any) -> LeasesEnded:
-        """A batch goes back, as if it had not been drawn. Argument and result as `ack`."""
-        return self._end_leases(scripts.release, lease)
-
-    def _end_leases(self, verb: Any, lease: Any) -> LeasesEnded:
-        ended: LeasesEnded = self._run(verb.__name__, leases.end, verb, args.lease_names(lease))
-        return ended
 
     def wait_until_sampleable(
         self, min_items: int | None = None, timeout: float | None = None, cancel_event: Any = None,

@@ -20,6 +20,7 @@ from redis_replay.limiters import RateLimiter
 from redis_replay.samplers import Fifo, Sampler
 
 BATCH = 256
+STEP_S = 0.005  # a training step
 CHUNK = 32  # records of a batch, where many write
 _LOOK_S = 0.02
 _POOL = 8  # different batches, in turn
@@ -54,9 +55,9 @@ class Target:
         more = {"reward": np.ones(BATCH, dtype=np.float32)} if self.reward else {}
         return [{"obs": rng.integers(0, 256, (BATCH, self.size), dtype=np.uint8)} | more for _ in range(_POOL)]
 
-    def attach(self) -> ReplayBuffer:
+    def attach(self, prefetch: int = 0) -> ReplayBuffer:
         """A handle on the buffer."""
-        return ReplayBuffer(self.url, self.name, batch_size=BATCH)
+        return ReplayBuffer(self.url, self.name, batch_size=BATCH, prefetch=prefetch)
 
     def bytes_used(self) -> int:
         """Memory of the server."""
@@ -112,6 +113,21 @@ def reader(target: Target) -> Step:
     """Draws a batch, evenly, and has it as arrays."""
     buffer = target.attach()
     return lambda: len(buffer.sample()["obs"])
+
+
+def learner(target: Target, prefetch: int) -> Step:
+    """Multiplies matrices for 5 ms, then draws a batch, evenly. Gives the microseconds that it waited."""
+    buffer, matrix = target.attach(prefetch), np.random.default_rng(0).random((200, 200), np.float32)
+
+    def step() -> int:
+        until = time.perf_counter() + STEP_S
+        while time.perf_counter() < until:
+            np.matmul(matrix, matrix)
+        began = time.perf_counter()
+        buffer.sample()
+        return round(1e6 * (time.perf_counter() - began))
+
+    return step
 
 
 def held_writer(target: Target) -> Step:

@@ -70,6 +70,20 @@ def _one(measured: Measured) -> Figures:
     return Figures(measured.rate, p50, p99, {"rounds_items_per_s": measured.sums})
 
 
+def train(options: Options, size: int) -> Figures:
+    """One process draws a batch of a full buffer after each training step of 5 ms, at once and ahead: the share of its time
+    in which it waits.
+    """
+    extra: dict[str, Any] = {}
+    with on.uniform(options.url, size, options.reward, _capacity(options, size)) as target:
+        on.fill(target, _capacity(options, size))
+        for depth in (0, 2):
+            measured = measure([(on.learner, (target, depth))], options.seconds, options.rounds)
+            waited = min(measured.sums)  # microseconds of a second
+            extra[f"waits_percent_prefetch_{depth}"] = round(waited / 1e4, 1)
+    return Figures(extra=extra)
+
+
 def both(options: Options, size: int) -> Figures:
     """A writer and a reader at once; p50 and p99 are the reader's."""
     with on.uniform(options.url, size, options.reward, _capacity(options, size)) as target:
@@ -213,6 +227,6 @@ def growth(options: Options, _size: int) -> Figures:
 
 Workload = Callable[[Options, int], Figures]
 WORKLOADS: dict[str, Workload] = {
-    one.__name__: one for one in (insert, sample, both, ratio, prioritized, crowd, workers, memory, wake, growth)
+    one.__name__: one for one in (insert, sample, train, both, ratio, prioritized, crowd, workers, memory, wake, growth)
 }
 ONE_SIZE = ("ratio", "prioritized", "crowd", "wake", "growth")  # the first of --sizes only, or a size of its own

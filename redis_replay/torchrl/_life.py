@@ -11,9 +11,9 @@ import torch
 from redis_replay import ReplayBuffer
 from redis_replay import _ops_read as read
 from redis_replay import _options as opt
+from redis_replay._ahead import Ahead
 from redis_replay.exceptions import ArgumentError, BufferClosedError
 from redis_replay.torchrl import _path as path
-from redis_replay.torchrl._ahead import Ahead
 from redis_replay.torchrl._count import Count
 from redis_replay.torchrl._process import PerProcess
 
@@ -75,7 +75,7 @@ class Life(ABC):
         if self._depth and buffer.consume_after_n_samples is not None:
             buffer.close()
             raise ArgumentError(name="prefetch", allowed="left out for a buffer that consumes", found=self._depth)
-        self._ahead = PerProcess(lambda: Ahead(self._draw_full, self._moment, self._depth))
+        self._ahead = PerProcess(lambda: Ahead(lambda _: self._draw_full(), self._moment, self._depth))
 
     # Others
 

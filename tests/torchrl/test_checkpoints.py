@@ -322,7 +322,7 @@ def test_a_batch_that_has_lost_a_record_is_not_brought_back(server, make, name):
     rb, other = (make(buffer_name=f"{name}-{k}", batch_size=2, prefetch=2, sampler=Fifo()) for k in range(2))
     rb.extend(data(0, 6))
     rb.sample()
-    wait_until(lambda: all(future.done() for _, future in rb._ahead.get()._queue), description="batches drawn ahead")
+    wait_until(lambda: all(entry.batch.done() for entry in rb._ahead.get()._queue), description="batches drawn ahead")
     rb.buffer.remove([1])
     other.load_state_dict(rb.state_dict())
     assert other.stats()["prefetch_queue_size"] == 0
@@ -332,12 +332,13 @@ def test_a_batch_that_has_lost_a_record_is_not_brought_back(server, make, name):
 @VALKEY
 def test_a_load_waits_for_draws_on_their_way(server, make, tmp_path):
     """C26"""
-    begun, go = threading.Event(), threading.Event()
+    first, begun, go = threading.Event(), threading.Event(), threading.Event()
 
     def slow(batch):
-        if threading.current_thread().name.startswith("redis-replay-prefetch"):
+        if first.is_set():
             begun.set()
             assert go.wait(20)
+        first.set()
         return batch
 
     rb = make(batch_size=2, prefetch=1, collate_fn=slow)

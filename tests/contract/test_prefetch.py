@@ -1,0 +1,241 @@
+"""Batches drawn ahead: they come in order, none of before a change is given out, nothing is lost with the handle."""
+
+import threading
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from redis_replay import AsyncReplayBuffer, ReplayBuffer
+from redis_replay._connection import Connection
+from redis_replay._steps import Fetch
+from redis_replay.exceptions import (
+    ArgumentError,
+    BufferGoneError,
+    BufferShutDownError,
+    NotReadyError,
+    ReplayCancelledError,
+    ReplayTimeoutError,
+)
+from redis_replay.samplers import Fifo, Prioritized, Uniform
+from tests._contract import LARGE, SMALL, Records, numbers
+from tests._helpers import wait_until
+from tests._server import turns
+from tests._waiting import Running, open_handle
+
+KINDS = pytest.mark.parametrize(("kind", "server"), turns(), indirect=["server"])
+
+
+@pytest.fixture(params=[SMALL, LARGE], ids=["small", "large"])
+def records(request):
+    """Both ways that payloads come."""
+    return Records(request.param)
+
+
+@pytest.fixture
+def handle(request, name):
+    """`handle("sync", prefetch=2)`: a handle on the test's buffer, closed at the end."""
+    opened, server = [], request.getfixturevalue("real_server" if "real_server" in request.fixturenames else "server")
+
+    def make(kind, **options):
+        opened.append(open_handle(kind, server, name, **options))
+        return opened[-1]
+
+    yield make
+    for one in opened:
+        one.end()
+
+
+def ready(handle, n):
+    """Returns when so many batches are there."""
+    queue = handle.buffer._ahead._queue
+    wait_until(lambda: sum(entry.batch.done() for entry in list(queue)) == n, description=f"{n} batches drawn ahead")
+
+
+@pytest.mark.parametrize("kind", ["sync", "async", "attached", "async attached"])
+def test_batches_come_as_without(server, make_buffer, handle, records, kind):
+    """Whole, with what is told of them; those of another size are drawn now. `sample_calls` counts what was drawn."""
+    make_buffer().extend(records.many(0, 20))
+    ahead = handle(kind, batch_size=8, prefetch=3)
+    for _ in range(5):
+        batch, info = ahead.run("sample", return_info=True)
+        assert [n + 1 for n in numbers(batch)] == info.index.tolist()
+        assert len(numbers(ahead.run("sample"))) == 8
+    assert len(numbers(ahead.run("sample", 4))) == 4
+    assert len(numbers(ahead.run("sample", min_items=2))) == 8
+    ready(ahead, 3)
+    assert ahead.run("stats")["sample_calls"] == 12 + 3
+
+
+@KINDS
+def test_a_batch_is_there_when_it_is_asked_for(server, make_buffer, handle, monkeypatch, kind):
+    """Also while the server gives none: what was drawn ahead needs no draw."""
+    make_buffer().extend(Records(SMALL).many(0, 20))
+    ahead = handle(kind, batch_size=8, prefetch=2)
+    ahead.run("sample")
+    ready(ahead, 2)
+    before = ahead.run("stats")["sample_calls"]
+    ahead.buffer._ahead._depth = 0
+    assert all(len(numbers(ahead.run("sample"))) == 8 for _ in range(2))
+    assert ahead.run("stats")["sample_calls"] == before
+
+
+CHANGES = {
+    "empty": lambda buffer, _: (buffer.empty(), buffer.extend(Records(SMALL).many(50, 70))),
+    "loads": lambda buffer, path: (
+        buffer.empty(), buffer.extend(Records(SMALL).many(50, 70)), buffer.dumps(path / "c"), buffer.loads(path / "c")
+    ),
+}  # fmt: skip
+
+
+@KINDS
+@pytest.mark.parametrize("change", CHANGES)
+def test_nothing_of_before_a_change_is_given_out(server, make_buffer, handle, tmp_path, kind, change):
+    """Whoever makes it."""
+    buffer = make_buffer()
+    buffer.extend(Records(SMALL).many(0, 20))
+    ahead = handle(kind, batch_size=8, prefetch=3)
+    ahead.run("sample")
+    ready(ahead, 3)
+    CHANGES[change](buffer, tmp_path)
+    for _ in range(5):
+        assert min(numbers(ahead.run("sample"))) >= 50
+
+
+@KINDS
+def test_nothing_of_before_the_end_is_given_out(server, make_buffer, handle, kind):
+    """Shut down, deleted: `sample` says so."""
+    buffer = make_buffer()
+    buffer.extend(Records(SMALL).many(0, 20))
+    ahead = handle(kind, batch_size=8, prefetch=3)
+    for end, error in ((buffer.shutdown, BufferShutDownError), (buffer.delete, BufferGoneError)):
+        ahead.run("sample")
+        ready(ahead, 3)
+        end()
+        with pytest.raises(error):
+            ahead.run("sample")
+        if error is BufferShutDownError:
+            buffer.reopen()
+
+
+@KINDS
+def test_the_bounds_of_a_call_hold(server, make_buffer, handle, kind):
+    """Too few records, a timeout, a cancel_event, while nothing is drawn ahead."""
+    buffer = make_buffer()
+    ahead = handle(kind, batch_size=8, prefetch=2)
+    with pytest.raises(NotReadyError):
+        ahead.run("sample")
+    with pytest.raises(ReplayTimeoutError):
+        ahead.run("sample", wait=True, timeout=0.05)
+    cancel = threading.Event()
+    cancel.set()
+    with pytest.raises(ReplayCancelledError):
+        ahead.run("sample", wait=True, cancel_event=cancel)
+    waiting = Running(ahead.run, "sample", wait=True)
+    buffer.extend(Records(SMALL).many(0, 8))
+    assert set(numbers(waiting.result())) <= set(range(8))
+
+
+def test_a_call_does_not_wait_for_a_slow_batch_beyond_its_bound(real_server, make_buffer, handle, monkeypatch):
+    """The batch stays on its way."""
+    stuck, go, fetch = threading.Event(), threading.Event(), Connection.fetch
+
+    def slow(self, step: Fetch):
+        ahead = threading.current_thread().name.startswith("redis-replay-prefetch")
+        assert not (ahead and stuck.is_set()) or go.wait(10)
+        return fetch(self, step)
+
+    monkeypatch.setattr(Connection, "fetch", slow)
+    make_buffer().extend(Records(LARGE).many(0, 20))
+    ahead = handle("sync", batch_size=8, prefetch=1)
+    ahead.run("sample")
+    ready(ahead, 1)
+    stuck.set()
+    ahead.run("sample")
+    assert len(numbers(ahead.run("sample", wait=True, timeout=0.1))) == 8
+    assert len(ahead.buffer._ahead) == 1
+    go.set()
+    ready(ahead, 1)
+
+
+LENDING = {"consume_after_n_samples": 1, "sampler": Fifo(), "lease": 60.0}
+
+
+def test_what_was_not_given_out_goes_back(server, make_buffer, handle):
+    """At `close`; what was given out is acknowledged by the draw after the next `sample`, the last one by `close`."""
+    buffer = make_buffer(**LENDING)
+    buffer.extend(Records(SMALL).many(0, 20))
+    ahead = handle("sync", batch_size=2, prefetch=3)
+    got = [n for _ in range(4) for n in numbers(ahead.run("sample"))]
+    assert got == list(range(8))
+    ready(ahead, 3)
+    assert buffer.stats()["leased"] in (8, 10)  # three ahead, the caller's own, and the one before until the next draw
+    ahead.close()
+    stats = buffer.stats()
+    assert (stats["leased"], stats["consumed"], len(buffer)) == (0, 8, 12)
+    with ReplayBuffer(server.target(), buffer.name) as other:
+        assert numbers(other.sample(12)) == list(range(8, 20))
+
+
+async def test_nothing_is_lost_by_tasks(server, make_buffer, name):
+    """As by threads."""
+    buffer = make_buffer(**LENDING)
+    buffer.extend(Records(SMALL).many(0, 20))
+    async with AsyncReplayBuffer(server.async_target(), name, batch_size=2, prefetch=3) as ahead:
+        got = [n for _ in range(4) for n in numbers(await ahead.sample())]
+    assert got == list(range(8))
+    stats = buffer.stats()
+    assert (stats["leased"], stats["consumed"], len(buffer)) == (0, 8, 12)
+
+
+def test_what_was_dropped_goes_back_at_once(server, make_buffer, handle):
+    """By the next draw ahead: a version makes batches stale, and their records are live still."""
+    buffer = make_buffer(**LENDING | {"sampler": Uniform()}, max_staleness=5)
+    buffer.extend(Records(SMALL).many(0, 20))
+    ahead = handle("sync", batch_size=4, prefetch=2)
+    ahead.run("sample")
+    ready(ahead, 2)
+    buffer.set_version(1)
+    got = Counter(numbers(ahead.run("sample")))
+    ready(ahead, 2)
+    wait_until(lambda: buffer.stats()["leased"] <= 12, description="the dropped ones to go back")
+    for _ in range(3):
+        got.update(numbers(ahead.run("sample", wait=True)))
+    assert max(got.values()) == 1
+
+
+def test_threads_share_what_is_drawn_ahead(server, make_buffer, handle):
+    """Each record is given to one of them, once."""
+    buffer = make_buffer(capacity=400, **LENDING)
+    buffer.extend(Records(SMALL).many(0, 400))
+    ahead = handle("sync", batch_size=4, prefetch=4)
+    runs = [Running(lambda: [n for _ in range(25) for n in numbers(ahead.run("sample", wait=True))]) for _ in range(4)]
+    assert sorted(n for run in runs for n in run.result(20)) == list(range(400))
+
+
+def test_weights_are_those_of_the_draw(server, make_buffer, handle):
+    """`priority_weight` and what `update_priority` needs come with a batch."""
+    buffer = make_buffer(sampler=Prioritized(alpha=1.0, beta=1.0))
+    buffer.extend(Records(SMALL).many(0, 20), priority=np.arange(20.0))
+    ahead = handle("sync", batch_size=8, prefetch=2)
+    for _ in range(4):
+        _, info = ahead.run("sample", return_info=True)
+        assert info.priority.tolist() == [float(i - 1) for i in info.index]
+        assert ahead.run("update_priority", info.index, info.priority).ignored == 0
+
+
+@KINDS
+def test_what_makes_no_sense_is_refused(server, make_buffer, name, kind):
+    make_buffer(consume_after_n_samples=1)
+    for options in ({"prefetch": 2}, {"prefetch": -1, "batch_size": 2}, {"prefetch": 2, "batch_size": 2}):
+        with pytest.raises(ArgumentError, match="prefetch"):
+            open_handle(kind, server, name, **options)
+
+
+def test_a_copy_draws_ahead_itself(real_server, make_buffer, handle):
+    """It is pickled as an option, without what is there."""
+    make_buffer().extend(Records(SMALL).many(0, 20))
+    copy = handle("unpickled", batch_size=4, prefetch=2)
+    assert len(copy.buffer._ahead) == 0
+    assert len(numbers(copy.run("sample"))) == 4
+    assert len(copy.buffer._ahead) == 2
