@@ -12,7 +12,8 @@
 -- ARGV[10] shutdowns     int    number of shutdowns when the wait began, or -1
 -- ARGV[11] channel       text   where the waiter listens
 -- ARGV[12] lease_us      int    how long the batch is lent, in microseconds; 0: it is consumed at once
--- ARGV[13..18] seed      int    six seeds of 32 bits
+-- ARGV[13] with_bytes    0|1    1: the payloads, too, where they are small; 0: the caller may have them already
+-- ARGV[14..19] seed      int    six seeds of 32 bits
 -- Returns  each after the word what became of open_number: applied, never or -
 --   OK n live schema_hash flags lease indices uses priorities whole versions payload…   n indices, their hand-outs, priorities
 --                                     (8 bytes each; empty: there are none), versions, the others texts with spaces; whole:
@@ -35,11 +36,11 @@ local poll_us, shutdowns, channel, lease_us = tonumber(ARGV[9]), tonumber(ARGV[1
 local MAX_BATCH = 67108864 -- 64 MiB
 local TURN_US = 500000
 local SMALL, SMALL_BATCH = 4096, 4194304 -- bytes; above them payloads cost less by XRANGE (docs/benchmarks.md)
-seed_from(ARGV, 13)
+seed_from(ARGV, 14)
 
 local function is_small()
   local bytes = tonumber(settings.record_bytes)
-  return bytes <= SMALL and batch_size * bytes <= SMALL_BATCH
+  return ARGV[13] == '1' and bytes <= SMALL and batch_size * bytes <= SMALL_BATCH
 end
 
 local function answer(became, indices, live, last, lease, counts, odd, payloads)

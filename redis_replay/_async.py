@@ -54,6 +54,7 @@ class AsyncReplayBuffer(saving.AsyncSaves, h.Known):
         max_staleness: object = opt.UNSET,
         seed: int | None = None,
         prefetch: int = 0,
+        cache_bytes: int = 0,
         poll_interval: float = 1.0,
         fresh: bool = False,
     ) -> None:
@@ -62,26 +63,27 @@ class AsyncReplayBuffer(saving.AsyncSaves, h.Known):
             "consume_after_n_samples": consume_after_n_samples, "lease": lease, "max_staleness": max_staleness,
         }  # fmt: skip
         mode = h.mode(options, fresh)
-        self._prepare(url, name, options, batch_size, poll_interval, seed, prefetch)
+        self._prepare(url, name, options, batch_size, poll_interval, seed, prefetch, cache_bytes)
         self._how: tuple[Any, ...] | None = (admin.open_buffer, mode, opt.stored(options))
 
     @classmethod
     async def attach(
         cls, url: object, name: str, *, timeout: float | None = None, batch_size: int | None = None,
-        seed: int | None = None, prefetch: int = 0, poll_interval: float = 1.0,
+        seed: int | None = None, prefetch: int = 0, cache_bytes: int = 0, poll_interval: float = 1.0,
     ) -> Self:  # fmt: skip
         limit = opt.seconds("timeout", timeout)
         h.shared(url)
         self = cls.__new__(cls)
-        self._prepare(url, name, {}, batch_size, poll_interval, seed, prefetch)
+        self._prepare(url, name, {}, batch_size, poll_interval, seed, prefetch, cache_bytes)
         self._how = (admin.attach, {}, limit)
         await self._runtime()
         return self
 
     def _prepare(
-        self, url: object, name: object, options: dict[str, Any], batch: object, poll: object, seed: object, prefetch: object
+        self, url: object, name: object, options: dict[str, Any], batch: object, poll: object, seed: object,
+        prefetch: object, cache_bytes: object,
     ) -> None:  # fmt: skip
-        self._setup, self._server = h.setup(url, name, options, batch, poll, seed, prefetch)
+        self._setup, self._server = h.setup(url, name, options, batch, poll, seed, prefetch, cache_bytes)
         self._closed = False
         self._ahead: AsyncAhead | None = None
         self._core = self._setup.core(self._setup.seed)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from redis_replay import _stored as stored
+from redis_replay._cache import Cache
 from redis_replay._keys import Keys
 from redis_replay._leases import Leases
 from redis_replay._schema import Schema
@@ -133,6 +134,7 @@ class Core:
         self.leases = Leases()
         self.schema: Schema | None = None
         self.record_bytes = 0
+        self.cache: Cache | None = None
         self.bulk_limit: int | None = None  # bytes of one value, where the server tells
 
     def configure(self, config: dict[str, str]) -> None:
@@ -168,7 +170,12 @@ class Core:
         """The same buffer for another process: no lane, no channel and no random number in common."""
         new = Core(self.keys, self.poll_interval, None, self.clock)
         new.identify(self.identity())
+        new.keep_payloads(self.cache.limit if self.cache is not None else 0)
         return new
+
+    def keep_payloads(self, limit: int) -> None:
+        """Has a cache of so many bytes; 0: none."""
+        self.cache = Cache(limit) if limit else None
 
     @property
     def dates(self) -> bool:

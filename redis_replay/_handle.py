@@ -12,6 +12,7 @@ from redis_replay import _ops_sample, _ops_wait, _ops_write
 from redis_replay import _options as opt
 from redis_replay import _scripts as scripts
 from redis_replay._address import Address
+from redis_replay._cache import CacheInfo
 from redis_replay._clock import monotonic
 from redis_replay._core import CALL_SECONDS, Core, LocalStats
 from redis_replay._keys import Keys, check_name
@@ -43,10 +44,13 @@ class Setup:
     poll_interval: float
     seed: int | None
     prefetch: int = 0
+    cache_bytes: int = 0
 
     def core(self, seed: int | None) -> Core:
         """A new core for this process."""
-        return Core(Keys(self.name, self.address.db), self.poll_interval, seed, monotonic)
+        core = Core(Keys(self.name, self.address.db), self.poll_interval, seed, monotonic)
+        core.keep_payloads(self.cache_bytes)
+        return core
 
 
 class Known(Versioned):
@@ -58,6 +62,10 @@ class Known(Versioned):
     def local_stats(self) -> LocalStats:
         """What the waits of this handle went through. Asks nobody."""
         return self._own.local
+
+    def cache_info(self) -> CacheInfo:
+        """Hits, misses, records and bytes of this handle's cache of payloads (`cache_bytes`). Asks nobody."""
+        return self._own.cache.info() if self._own.cache is not None else CacheInfo(0, 0, 0, 0)
 
     @property
     def name(self) -> str:
@@ -104,7 +112,7 @@ class Known(Versioned):
 
 def setup(
     target: object, name: object, options: dict[str, Any], batch_size: object, poll_interval: object, seed: object,
-    prefetch: object = 0,
+    prefetch: object = 0, cache_bytes: object = 0,
 ) -> tuple[Setup, EmbeddedServer | None]:  # fmt: skip
     """Checks the arguments of a handle. Starts the server of an embedded:// URL, after the checks."""
     checked_name = check_name(name)
@@ -118,7 +126,8 @@ def setup(
         raise ArgumentError(name="prefetch", allowed="given together with batch_size", found=prefetch)
     server = resolve(target) if isinstance(target, str) and target.startswith("embedded:") else None
     address = Address(server or target)
-    return Setup(address, checked_name, batch_size, poll, seed, depth), server
+    cached = opt.whole_number("cache_bytes", cache_bytes, 0, 2**53 - 1)
+    return Setup(address, checked_name, batch_size, poll, seed, depth, cached), server
 
 
 def check_prefetch(setup: Setup, core: Core) -> None:
@@ -231,15 +240,15 @@ def draw_wish(
     """The wish of `sample`, of the thread or task that runs."""
     how, me = patience.checked(), caller()
     n, least = sizes(core, default, batch_size, min_items)
-    return _ops_sample.sample_wish(
-        n, least, wait=opt.flag("wait", wait), lease=lent(core, lease), owner=me, before=me, **how
-    )  # fmt: skip
+    how |= {"wait": opt.flag("wait", wait), "lease": lent(core, lease), "owner": me, "before": me}
+    return _ops_sample.sample_wish(n, least, with_bytes=core.cache is None, **how)
 
 
 def ahead_wish(core: Core, batch_size: int | None, place: object, done: object) -> _ops_wait.Wish:
     """The wish of a draw ahead: of a full batch, to a place."""
     n, least = sizes(core, batch_size, None, None)
-    return _ops_sample.sample_wish(n, least, wait=False, lease=core.lease, owner=place, before=done)
+    how = {"wait": False, "lease": core.lease, "owner": place, "before": done}
+    return _ops_sample.sample_wish(n, least, with_bytes=core.cache is None, **how)
 
 
 def is_ahead(setup: Setup, batch_size: object, min_items: object, lease: object) -> bool:

@@ -110,7 +110,8 @@ def _collect(core: Core, lane: Lane, reply: Reply, until: float) -> Generator[St
     payloads: Any = reply.data[10:]
     if "p" not in flags:
         core.record_bytes = record_bytes
-        payloads = yield from _fetch(core, lane, indices.split(), until)
+        fetch = _fetch if core.cache is None else _fetch_missing
+        payloads = yield from fetch(core, lane, indices.split(), until)
     elif len(payloads) != size:
         payloads = None
     if payloads is None:
@@ -122,11 +123,38 @@ def _collect(core: Core, lane: Lane, reply: Reply, until: float) -> Generator[St
 def _fetch(
     core: Core, lane: Lane, indices: list[str], until: float
 ) -> Generator[Step, Any, list[bytes] | Arriving | None]:  # fmt: skip
-    """Payloads by native XRANGE, in bursts; a slow fetch keeps its hold alive. None where one is gone."""
+    """All payloads: those of one size straight into the batch's arrays. None where one is gone."""
     assert core.schema is not None
     size = core.schema.record_size
     out: Any = [b""] * len(indices) if size is None else Arriving(core.schema.layout, len(indices))
     put = out.__setitem__ if size is None else out.put
+    return out if (yield from _bursts(core, lane, indices, put, until)) else None
+
+
+def _fetch_missing(
+    core: Core, lane: Lane, indices: list[str], until: float
+) -> Generator[Step, Any, list[bytes] | None]:  # fmt: skip
+    """The payloads that the cache has not; it has them then. None where one is gone."""
+    cache = core.cache
+    assert cache is not None
+    numbers = list(map(int, indices))
+    out: list[Any] = cache.find(numbers)
+    rows = [row for row, payload in enumerate(out) if payload is None]
+
+    def put(place: int, payload: bytes | memoryview) -> None:
+        out[rows[place]] = own = bytes(payload)
+        cache.keep(numbers[rows[place]], own)
+
+    whole = yield from _bursts(core, lane, [indices[row] for row in rows], put, until)
+    return out if whole else None
+
+
+def _bursts(
+    core: Core, lane: Lane, indices: list[str], put: Callable[[int, Any], None], until: float
+) -> Generator[Step, Any, bool]:  # fmt: skip
+    """Payloads by native XRANGE, in bursts; a slow fetch keeps its hold alive. Whether all are there."""
+    assert core.schema is not None
+    size = core.schema.record_size
     records, config = (core.keys.key(what).encode() for what in ("records", "config"))
     renewed = core.clock()
     burst = max(1, PAGE_BYTES // max(1, core.record_bytes))
@@ -138,25 +166,28 @@ def _fetch(
         if isinstance(epoch, Exception):
             raise epoch
         if epoch is None:
-            return None
+            return False
         if epoch != core.epoch.encode():
             raise BufferGoneError(name=core.name)
         if core.clock() - renewed > RENEW_SECONDS:
             renewed = core.clock()
             yield from rq.ask(core, scripts.renew(name=(lane.name,)), max(until, core.clock() + GRACE_SECONDS))
-    return out  # type: ignore[no-any-return]
+    return True
 
 
 def _put_behind(put: Callable[[int, Any], None], low: int, row: int, payload: Any) -> None:
     put(low + row, payload)
 
 
-def sample_wish(batch_size: int, min_items: int, **how: Any) -> Wish:
-    """The wish of a draw. `how`: the fields of a Wish that concern the wait, and the lease."""
+def sample_wish(batch_size: int, min_items: int, *, with_bytes: bool, **how: Any) -> Wish:
+    """The wish of a draw. `how`: the fields of a Wish that concern the wait, and the lease. Without bytes the payloads come in
+    a second step, those that are not in the cache.
+    """
     lease_us = int(1e6 * (how.get("lease") or 0))
+    of: dict[str, Any] = {"batch_size": batch_size, "min_items": min_items, "lease_us": lease_us, "with_bytes": with_bytes}
 
     def script(standing: Standing, seeds: Callable[[], list[int]]) -> Script:
-        return scripts.sample(batch_size=batch_size, min_items=min_items, lease_us=lease_us, seed=seeds(), **standing)
+        return scripts.sample(**of, seed=seeds(), **standing)
 
     what = f"a batch of {batch_size}" + (f" (at least {min_items})" if min_items != batch_size else "")
     return Wish(script, what, min_items, **how)

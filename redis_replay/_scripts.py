@@ -104,10 +104,12 @@ def gate(
 
 def sample(
     *, batch_size: int, min_items: int, wait: bool, keep_place: bool, poll_us: int, shutdowns: int, channel: str,
-    lease_us: int, seed: Sequence[int],
+    lease_us: int, with_bytes: bool, seed: Sequence[int],
 ) -> Script:  # fmt: skip
     """A draw."""
-    return _script("sample", batch_size, min_items, wait, keep_place, poll_us, shutdowns, channel, lease_us, *seed)
+    return _script(
+        "sample", batch_size, min_items, wait, keep_place, poll_us, shutdowns, channel, lease_us, with_bytes, *seed
+    )  # fmt: skip
 
 
 def wait(

@@ -15,9 +15,10 @@ class Shell(h.Known, ABC):
     """What runs a handle's operations: each goes down once and comes up once."""
 
     def _prepare(
-        self, url: object, name: object, options: dict[str, Any], batch: object, poll: object, seed: object, prefetch: object
+        self, url: object, name: object, options: dict[str, Any], batch: object, poll: object, seed: object,
+        prefetch: object, cache_bytes: object,
     ) -> None:  # fmt: skip
-        self._setup, self._server = h.setup(url, name, options, batch, poll, seed, prefetch)
+        self._setup, self._server = h.setup(url, name, options, batch, poll, seed, prefetch, cache_bytes)
         self._closed = False
         self._start(self._setup.core(self._setup.seed))
 

@@ -48,6 +48,8 @@ class ReplayBuffer(saving.Saves, versions.SetsVersion, Draws):
         prefetch: batches of batch_size that a thread of this handle keeps on their way or ready for `sample`, 0 to 64. One that
             was asked for before an `empty`, a `loads` or a `shutdown` is never given out. They count as drawn when they are. A
             buffer that consumes has to lend (`lease`) for it: what was not given out goes back at `close`.
+        cache_bytes: memory for payloads that this handle keeps, those it drew last, so as not to fetch them again; 0: none.
+            What is drawn is decided by the server all the same. `cache_info()` tells what it brings.
         poll_interval: seconds after which a wait looks again although no notice came, 0.01 to 600.
         fresh: delete the buffer first, if it is there.
 
@@ -75,6 +77,7 @@ class ReplayBuffer(saving.Saves, versions.SetsVersion, Draws):
         max_staleness: object = opt.UNSET,
         seed: int | None = None,
         prefetch: int = 0,
+        cache_bytes: int = 0,
         poll_interval: float = 1.0,
         fresh: bool = False,
     ) -> None:
@@ -83,13 +86,13 @@ class ReplayBuffer(saving.Saves, versions.SetsVersion, Draws):
             "consume_after_n_samples": consume_after_n_samples, "lease": lease, "max_staleness": max_staleness,
         }  # fmt: skip
         mode = h.mode(options, fresh)
-        self._prepare(url, name, options, batch_size, poll_interval, seed, prefetch)
+        self._prepare(url, name, options, batch_size, poll_interval, seed, prefetch, cache_bytes)
         self._open(admin.open_buffer, mode, opt.stored(options))
 
     @classmethod
     def attach(
         cls, url: object, name: str, *, timeout: float | None = None, batch_size: int | None = None,
-        seed: int | None = None, prefetch: int = 0, poll_interval: float = 1.0,
+        seed: int | None = None, prefetch: int = 0, cache_bytes: int = 0, poll_interval: float = 1.0,
     ) -> Self:  # fmt: skip
         """A handle on a buffer that somebody creates, perhaps later; also while the server is still starting.
 
@@ -103,7 +106,7 @@ class ReplayBuffer(saving.Saves, versions.SetsVersion, Draws):
         limit = opt.seconds("timeout", timeout)
         h.shared(url)
         self = cls.__new__(cls)
-        self._prepare(url, name, {}, batch_size, poll_interval, seed, prefetch)
+        self._prepare(url, name, {}, batch_size, poll_interval, seed, prefetch, cache_bytes)
         self._open(admin.attach, {}, limit)
         return self
 

@@ -14,6 +14,7 @@ import redis
 
 from redis_replay import AsyncReplayBuffer, ReplayBuffer
 from redis_replay._bench.frame import Step
+from redis_replay._cache import OVERHEAD
 from redis_replay.embedded import EmbeddedServer
 from redis_replay.exceptions import ReplayTimeoutError
 from redis_replay.limiters import RateLimiter
@@ -55,9 +56,9 @@ class Target:
         more = {"reward": np.ones(BATCH, dtype=np.float32)} if self.reward else {}
         return [{"obs": rng.integers(0, 256, (BATCH, self.size), dtype=np.uint8)} | more for _ in range(_POOL)]
 
-    def attach(self, prefetch: int = 0) -> ReplayBuffer:
+    def attach(self, **options: int) -> ReplayBuffer:
         """A handle on the buffer."""
-        return ReplayBuffer(self.url, self.name, batch_size=BATCH, prefetch=prefetch)
+        return ReplayBuffer(self.url, self.name, batch_size=BATCH, **options)
 
     def bytes_used(self) -> int:
         """Memory of the server."""
@@ -117,7 +118,7 @@ def reader(target: Target) -> Step:
 
 def learner(target: Target, prefetch: int) -> Step:
     """Multiplies matrices for 5 ms, then draws a batch, evenly. Gives the microseconds that it waited."""
-    buffer, matrix = target.attach(prefetch), np.random.default_rng(0).random((200, 200), np.float32)
+    buffer, matrix = target.attach(prefetch=prefetch), np.random.default_rng(0).random((200, 200), np.float32)
 
     def step() -> int:
         until = time.perf_counter() + STEP_S
@@ -128,6 +129,14 @@ def learner(target: Target, prefetch: int) -> Step:
         return round(1e6 * (time.perf_counter() - began))
 
     return step
+
+
+def remembering_reader(target: Target, records: int, share: float) -> Step:
+    """As `reader`, with a cache that holds this share of the buffer's records, and is full."""
+    buffer = target.attach(cache_bytes=int(share * records * (target.size + OVERHEAD)))
+    for _ in range(3 * -(-records // BATCH)):
+        buffer.sample()
+    return lambda: len(buffer.sample()["obs"])
 
 
 def held_writer(target: Target) -> Step:

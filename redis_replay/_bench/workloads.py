@@ -18,6 +18,7 @@ from redis_replay.samplers import Prioritized
 _GROWTH_SIZE = 100
 _PRIORITIZED = 1_000_000  # records
 _RATIO, _FIRST = 4.0, 1024  # samples for each insert; records before the first draw
+_CACHED = 0.9  # of the records
 _DROPPED = 0.1  # of the waits, the first ones: connections, schema, caches
 
 
@@ -68,6 +69,14 @@ def sample(options: Options, size: int) -> Figures:
 def _one(measured: Measured) -> Figures:
     p50, p99 = measured.best[0].quantiles
     return Figures(measured.rate, p50, p99, {"rounds_items_per_s": measured.sums})
+
+
+def cached(options: Options, size: int) -> Figures:
+    """As `sample`, of a reader whose cache of payloads holds nine records of ten."""
+    records = _capacity(options, size)
+    with on.uniform(options.url, size, options.reward, records) as target:
+        on.fill(target, records)
+        return _one(measure([(on.remembering_reader, (target, records, _CACHED))], options.seconds, options.rounds))
 
 
 def train(options: Options, size: int) -> Figures:
@@ -227,6 +236,6 @@ def growth(options: Options, _size: int) -> Figures:
 
 Workload = Callable[[Options, int], Figures]
 WORKLOADS: dict[str, Workload] = {
-    one.__name__: one for one in (insert, sample, train, both, ratio, prioritized, crowd, workers, memory, wake, growth)
+    one.__name__: one for one in (insert, sample, cached, train, both, ratio, prioritized, crowd, workers, memory, wake, growth)
 }
 ONE_SIZE = ("ratio", "prioritized", "crowd", "wake", "growth")  # the first of --sizes only, or a size of its own

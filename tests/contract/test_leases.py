@@ -265,7 +265,11 @@ def lend_one_by_one(raw, client, n):
     """n leases of one record each, all of the lane."""
     pipeline = client.pipeline(transaction=False)
     for _ in range(n):
-        pipeline.eval(*raw.command("sample", batch_size=1, min_items=1, lease_us=10**9, seed=raw.seeds, **raw._standing(0, -1)))
+        pipeline.eval(
+            *raw.command(
+                "sample", batch_size=1, min_items=1, lease_us=10**9, with_bytes=1, seed=raw.seeds, **raw._standing(0, -1)
+            )
+        )
     pipeline.execute()
     return raw
 

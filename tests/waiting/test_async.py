@@ -284,7 +284,7 @@ def test_both_handles_have_the_same_docstrings(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_async_names_are_awaited(name):
     """On the async handle each method is a coroutine, save those that ask nobody."""
-    asks_nobody = name in {"name", "capacity", "batch_size", "local_stats"}
+    asks_nobody = name in {"cache_info", "name", "capacity", "batch_size", "local_stats"}
     member = inspect.getattr_static(AsyncReplayBuffer, name)
     awaited = inspect.iscoroutinefunction(function(AsyncReplayBuffer, name)) or inspect.isasyncgenfunction(member)
     assert awaited or asks_nobody or isinstance(member, property)
@@ -392,6 +392,7 @@ def test_scenario_calls_every_name():
         "attach",
         "batch_size",
         "beta",
+        "cache_info",
         "capacity",
         "consume_after_n_samples",
         "delete",
