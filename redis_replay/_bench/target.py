@@ -56,7 +56,7 @@ class Target:
         more = {"reward": np.ones(BATCH, dtype=np.float32)} if self.reward else {}
         return [{"obs": rng.integers(0, 256, (BATCH, self.size), dtype=np.uint8)} | more for _ in range(_POOL)]
 
-    def attach(self, **options: int) -> ReplayBuffer:
+    def attach(self, **options: Any) -> ReplayBuffer:
         """A handle on the buffer."""
         return ReplayBuffer(self.url, self.name, batch_size=BATCH, **options)
 
