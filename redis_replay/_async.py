@@ -1,7 +1,7 @@
 """AsyncReplayBuffer: the same operations as ReplayBuffer, awaited. It opens at its first await, or by `async with`."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from redis_replay import _arguments as args
 from redis_replay import _handle as h
 from redis_replay import _ops_admin as admin
+from redis_replay import _ops_behind as behind
 from redis_replay import _ops_doctor as doctor
 from redis_replay import _ops_lease as leases
 from redis_replay import _ops_read as read
@@ -21,13 +22,15 @@ from redis_replay import _saving as saving
 from redis_replay import _scripts as scripts
 from redis_replay import _versions as versions
 from redis_replay._ahead import AsyncAhead, Place
-from redis_replay._core import CALL_SECONDS, Core
+from redis_replay._behind import AsyncBehind, done
+from redis_replay._core import CALL_SECONDS, Core, log
 from redis_replay._decode import decode_record
 from redis_replay._encode import encode_batch, encode_record
+from redis_replay._ops_behind import Item
 from redis_replay._runtime import AsyncRuntime
 from redis_replay._sync import ReplayBuffer
 from redis_replay._types import LeasesEnded, Report, Stats, Updated
-from redis_replay.exceptions import BufferClosedError, BufferShutDownError, ReplayError
+from redis_replay.exceptions import BufferClosedError, BufferShutDownError, NotWrittenError, ReplayError
 from redis_replay.limiters import RateLimiter
 
 
@@ -55,6 +58,7 @@ class AsyncReplayBuffer(saving.AsyncSaves, h.Known):
         seed: int | None = None,
         prefetch: int = 0,
         cache_bytes: int = 0,
+        write_behind: float | None = None,
         poll_interval: float = 1.0,
         fresh: bool = False,
     ) -> None:
@@ -62,30 +66,37 @@ class AsyncReplayBuffer(saving.AsyncSaves, h.Known):
             "capacity": capacity, "sampler": sampler, "remover": remover, "rate_limiter": rate_limiter,
             "consume_after_n_samples": consume_after_n_samples, "lease": lease, "max_staleness": max_staleness,
         }  # fmt: skip
+        how = {
+            "batch_size": batch_size, "seed": seed, "prefetch": prefetch, "cache_bytes": cache_bytes,
+            "write_behind": write_behind, "poll_interval": poll_interval,
+        }  # fmt: skip
         mode = h.mode(options, fresh)
-        self._prepare(url, name, options, batch_size, poll_interval, seed, prefetch, cache_bytes)
+        self._prepare(url, name, options, how)
         self._how: tuple[Any, ...] | None = (admin.open_buffer, mode, opt.stored(options))
 
     @classmethod
     async def attach(
         cls, url: object, name: str, *, timeout: float | None = None, batch_size: int | None = None,
-        seed: int | None = None, prefetch: int = 0, cache_bytes: int = 0, poll_interval: float = 1.0,
+        seed: int | None = None, prefetch: int = 0, cache_bytes: int = 0, write_behind: float | None = None,
+        poll_interval: float = 1.0,
     ) -> Self:  # fmt: skip
+        how = {
+            "batch_size": batch_size, "seed": seed, "prefetch": prefetch, "cache_bytes": cache_bytes,
+            "write_behind": write_behind, "poll_interval": poll_interval,
+        }  # fmt: skip
         limit = opt.seconds("timeout", timeout)
         h.shared(url)
         self = cls.__new__(cls)
-        self._prepare(url, name, {}, batch_size, poll_interval, seed, prefetch, cache_bytes)
+        self._prepare(url, name, {}, how)
         self._how = (admin.attach, {}, limit)
         await self._runtime()
         return self
 
-    def _prepare(
-        self, url: object, name: object, options: dict[str, Any], batch: object, poll: object, seed: object,
-        prefetch: object, cache_bytes: object,
-    ) -> None:  # fmt: skip
-        self._setup, self._server = h.setup(url, name, options, batch, poll, seed, prefetch, cache_bytes)
+    def _prepare(self, url: object, name: object, options: dict[str, Any], how: dict[str, Any]) -> None:
+        self._setup, self._server = h.setup(url, name, options, **how)
         self._closed = False
         self._ahead: AsyncAhead | None = None
+        self._behind: AsyncBehind | None = None
         self._core = self._setup.core(self._setup.seed)
         self._now: AsyncRuntime | None = None
         self._opening = asyncio.Lock()
@@ -119,6 +130,8 @@ class AsyncReplayBuffer(saving.AsyncSaves, h.Known):
             raise
         self._how, self._now, depth = None, now, self._setup.prefetch
         self._ahead = AsyncAhead(self._draw_ahead, self._moment, depth, now.core.leases) if depth else None
+        delay = self._setup.write_behind
+        self._behind = AsyncBehind(self._write_out, now.core.name, delay) if delay is not None else None
         return now
 
     async def _read(self, call: str, operation: Any, *args: Any) -> Any:
@@ -141,17 +154,31 @@ class AsyncReplayBuffer(saving.AsyncSaves, h.Known):
 
     async def add(
         self, record: Any, *, priority: Any = None, version: Any = None, timeout: float | None = None, cancel_event: Any = None
-    ) -> int:  # fmt: skip
+    ) -> Any:  # fmt: skip
         terms = h.terms(timeout, cancel_event)
         core = (await self._runtime()).core
         given, origin = args.priorities(core, priority, 1), versions.origin(core, version, 1)
-        return int((await self._run("add", write.write, encode_record(record, core.schema), terms, given, origin))[0])
+        rows = encode_record(record, core.schema)
+        if self._behind is not None and core.schema is not None:
+            return await self._behind.add(Item.of(core, rows, given, origin), terms)
+        index = int((await self._run("add", write.write, rows, terms, given, origin))[0])
+        return done(asyncio.get_running_loop().create_future(), index) if self._behind is not None else index
+
+    async def flush(self, timeout: float | None = None, cancel_event: Any = None) -> None:
+        await self._runtime()
+        if self._behind is not None:
+            await self._behind.flush(h.terms(timeout, cancel_event))
+
+    async def _write_out(self, items: Sequence[Item], settled: Any) -> None:
+        await (await self._runtime()).run(behind.write_out, items, settled, timeout=opt.FOREVER)
 
     async def extend(
         self, batch: Any, *, priority: Any = None, version: Any = None, timeout: float | None = None, cancel_event: Any = None
     ) -> NDArray[np.int64]:  # fmt: skip
         terms = h.terms(timeout, cancel_event)
         core = (await self._runtime()).core
+        if self._behind is not None:
+            await self._behind.flush(terms)
         rows = encode_batch(batch, core.schema)
         given, origin = args.priorities(core, priority, len(rows)), versions.origin(core, version, len(rows))
         indices: NDArray[np.int64] = await self._run("extend", write.write, rows, terms, given, origin)
@@ -290,6 +317,7 @@ class AsyncReplayBuffer(saving.AsyncSaves, h.Known):
     # Ends of life
 
     async def shutdown(self, drain: bool = True) -> None:
+        await self.flush()
         await self._run("shutdown", write.change, scripts.shutdown(drain=opt.flag("drain", drain)))
 
     async def reopen(self) -> None:
@@ -305,20 +333,30 @@ class AsyncReplayBuffer(saving.AsyncSaves, h.Known):
     async def _close(self, release: bool) -> None:
         if self._closed:
             return
+        now = self._now if self._now is not None and not self._now.foreign else None
+        if now is not None and self._behind is not None:
+            await self._behind.drain()
         self._closed = True
-        if self._now is not None and not self._now.foreign:
-            if self._ahead is not None:
-                await self._ahead.stop()
-            await self._now.close(release)
+        if now is not None and self._ahead is not None:
+            await self._ahead.stop()
+        if now is not None:
+            await now.close(release)
         if self._server is not None:
             self._server.close()
+        if now is not None and self._behind is not None:
+            await self._behind.end()
 
     async def __aenter__(self) -> Self:
         await self._runtime()
         return self
 
     async def __aexit__(self, kind: object, *_: object) -> None:
-        await self._close(release=kind is not None)
+        try:
+            await self._close(release=kind is not None)
+        except NotWrittenError as error:
+            if kind is None:
+                raise
+            log.error("%s", error)  # what ended the block is told
 
     def __getstate__(self) -> dict[str, Any]:
         return {"setup": self._setup, "identity": self._core.identity(), "closed": self._closed, "how": self._how}
@@ -327,7 +365,7 @@ class AsyncReplayBuffer(saving.AsyncSaves, h.Known):
         self._setup, self._server, self._closed = state["setup"], None, state["closed"]
         self._core, self._how = self._setup.core(None), state["how"]
         self._core.identify(state["identity"])
-        self._now, self._opening, self._ahead = None, asyncio.Lock(), None
+        self._now, self._opening, self._ahead, self._behind = None, asyncio.Lock(), None, None
 
 
 def _document() -> None:

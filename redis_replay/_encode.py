@@ -70,6 +70,12 @@ class Rows:
             yield self.packed(prefix, at, min(hi, at + step))
 
 
+def joined(rows: Sequence[Rows]) -> Rows:
+    """Rows of one schema as one."""
+    tails = None if rows[0]._tails is None else [tail for each in rows for tail in each._tails or ()]
+    return Rows(rows[0].schema, np.concatenate([each._heads for each in rows]), tails)
+
+
 def encode_record(record: Any, schema: Schema | None) -> Rows:
     """One record as Rows of length 1.
 

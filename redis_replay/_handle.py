@@ -45,6 +45,7 @@ class Setup:
     seed: int | None
     prefetch: int = 0
     cache_bytes: int = 0
+    write_behind: float | None = None
 
     def core(self, seed: int | None) -> Core:
         """A new core for this process."""
@@ -111,8 +112,8 @@ class Known(Versioned):
 
 
 def setup(
-    target: object, name: object, options: dict[str, Any], batch_size: object, poll_interval: object, seed: object,
-    prefetch: object = 0, cache_bytes: object = 0,
+    target: object, name: object, options: dict[str, Any], *, batch_size: object = None, poll_interval: object = 1.0,
+    seed: object = None, prefetch: object = 0, cache_bytes: object = 0, write_behind: object = None,
 ) -> tuple[Setup, EmbeddedServer | None]:  # fmt: skip
     """Checks the arguments of a handle. Starts the server of an embedded:// URL, after the checks."""
     checked_name = check_name(name)
@@ -124,10 +125,11 @@ def setup(
     poll, depth = opt.poll_seconds(poll_interval), opt.whole_number("prefetch", prefetch, 0, 64)
     if depth and batch_size is None:
         raise ArgumentError(name="prefetch", allowed="given together with batch_size", found=prefetch)
+    cached = opt.whole_number("cache_bytes", cache_bytes, 0, 2**53 - 1)
+    delay = opt.delay_seconds(write_behind)
     server = resolve(target) if isinstance(target, str) and target.startswith("embedded:") else None
     address = Address(server or target)
-    cached = opt.whole_number("cache_bytes", cache_bytes, 0, 2**53 - 1)
-    return Setup(address, checked_name, batch_size, poll, seed, depth, cached), server
+    return Setup(address, checked_name, batch_size, poll, seed, depth, cached, delay), server
 
 
 def check_prefetch(setup: Setup, core: Core) -> None:

@@ -49,9 +49,7 @@ def write(
         ArgumentError: a record is empty, or above the limit of one step or of the server.
         whatever refuses a step; its attribute `done` says how many records were written before it.
     """
-    if any(leaf.path == () and leaf.kind == "empty" for leaf in rows.schema.leaves):
-        raise ArgumentError(name="record", allowed="a dict with at least one leaf", found={})
-    _check_size(core, rows.largest)
+    check_rows(core, rows)
     out: list[NDArray[np.int64]] = []
     done, deadline = 0, core.clock() + terms.timeout
     for low, high in _cut(rows, core.step if core.remover == Fifo() else MAX_CHOSEN):
@@ -65,8 +63,15 @@ def write(
     return out[0] if len(out) == 1 else np.concatenate(out)
 
 
-def _check_size(core: Core, size: int) -> None:
-    """Before anything is sent: a server closes the connection on a longer value than it takes."""
+def check_rows(core: Core, rows: Rows) -> None:
+    """Before anything is sent: a server closes the connection on a longer value than it takes.
+
+    Raises:
+        ArgumentError: a record is empty, or above the limit of one step or of the server.
+    """
+    if any(leaf.path == () and leaf.kind == "empty" for leaf in rows.schema.leaves):
+        raise ArgumentError(name="record", allowed="a dict with at least one leaf", found={})
+    size = rows.largest
     if size > STEP_BYTES:
         raise ArgumentError(name="record", allowed=f"at most {STEP_BYTES:,} bytes, the limit of one step", found=size)
     if core.bulk_limit is not None and size > core.bulk_limit:

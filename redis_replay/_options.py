@@ -88,6 +88,16 @@ def poll_seconds(value: object) -> float:
     return number
 
 
+def delay_seconds(value: object) -> float | None:
+    """write_behind; None: off."""
+    if value is None:
+        return None
+    number = seconds("write_behind", value)
+    if not 0.001 <= number <= 60:
+        raise ArgumentError(name="write_behind", allowed="a number of seconds from 0.001 to 60, or None", found=value)
+    return number
+
+
 def cancel(event: object) -> Any:
     """`event` if it can be asked `is_set()`.
 

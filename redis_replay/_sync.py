@@ -1,6 +1,7 @@
 """ReplayBuffer: names, arguments and docstrings. No rule of replay and no key is here."""
 
 from collections.abc import Iterator
+from concurrent.futures import Future
 from typing import Any, Self
 
 import numpy as np
@@ -17,9 +18,11 @@ from redis_replay import _options as opt
 from redis_replay import _saving as saving
 from redis_replay import _scripts as scripts
 from redis_replay import _versions as versions
+from redis_replay._behind import done
 from redis_replay._decode import decode_record
 from redis_replay._drawing import Draws
 from redis_replay._encode import encode_batch, encode_record
+from redis_replay._ops_behind import Item
 from redis_replay._types import Report, Stats, Updated
 from redis_replay.exceptions import BufferShutDownError
 from redis_replay.limiters import RateLimiter
@@ -50,6 +53,9 @@ class ReplayBuffer(saving.Saves, versions.SetsVersion, Draws):
             buffer that consumes has to lend (`lease`) for it: what was not given out goes back at `close`.
         cache_bytes: memory for payloads that this handle keeps, those it drew last, so as not to fetch them again; 0: none.
             What is drawn is decided by the server all the same. `cache_info()` tells what it brings.
+        write_behind: seconds, 0.001 to 60, that a record waits at most for others that are written with it: `add` takes it, and
+            a thread writes; None: `add` writes. 4,096 records or 8 MiB are taken at most before `add` waits. `flush`, `extend`,
+            `shutdown` and `close` wait for all of it, no other call. What is taken is lost with a killed process.
         poll_interval: seconds after which a wait looks again although no notice came, 0.01 to 600.
         fresh: delete the buffer first, if it is there.
 
@@ -78,6 +84,7 @@ class ReplayBuffer(saving.Saves, versions.SetsVersion, Draws):
         seed: int | None = None,
         prefetch: int = 0,
         cache_bytes: int = 0,
+        write_behind: float | None = None,
         poll_interval: float = 1.0,
         fresh: bool = False,
     ) -> None:
@@ -85,14 +92,19 @@ class ReplayBuffer(saving.Saves, versions.SetsVersion, Draws):
             "capacity": capacity, "sampler": sampler, "remover": remover, "rate_limiter": rate_limiter,
             "consume_after_n_samples": consume_after_n_samples, "lease": lease, "max_staleness": max_staleness,
         }  # fmt: skip
+        how = {
+            "batch_size": batch_size, "seed": seed, "prefetch": prefetch, "cache_bytes": cache_bytes,
+            "write_behind": write_behind, "poll_interval": poll_interval,
+        }  # fmt: skip
         mode = h.mode(options, fresh)
-        self._prepare(url, name, options, batch_size, poll_interval, seed, prefetch, cache_bytes)
+        self._prepare(url, name, options, how)
         self._open(admin.open_buffer, mode, opt.stored(options))
 
     @classmethod
     def attach(
         cls, url: object, name: str, *, timeout: float | None = None, batch_size: int | None = None,
-        seed: int | None = None, prefetch: int = 0, cache_bytes: int = 0, poll_interval: float = 1.0,
+        seed: int | None = None, prefetch: int = 0, cache_bytes: int = 0, write_behind: float | None = None,
+        poll_interval: float = 1.0,
     ) -> Self:  # fmt: skip
         """A handle on a buffer that somebody creates, perhaps later; also while the server is still starting.
 
@@ -103,10 +115,14 @@ class ReplayBuffer(saving.Saves, versions.SetsVersion, Draws):
         Raises:
             ReplayTimeoutError: nobody created it in time. ConnectionLostError: the server could not be reached in time.
         """
+        how = {
+            "batch_size": batch_size, "seed": seed, "prefetch": prefetch, "cache_bytes": cache_bytes,
+            "write_behind": write_behind, "poll_interval": poll_interval,
+        }  # fmt: skip
         limit = opt.seconds("timeout", timeout)
         h.shared(url)
         self = cls.__new__(cls)
-        self._prepare(url, name, {}, batch_size, poll_interval, seed, prefetch, cache_bytes)
+        self._prepare(url, name, {}, how)
         self._open(admin.attach, {}, limit)
         return self
 
@@ -114,8 +130,11 @@ class ReplayBuffer(saving.Saves, versions.SetsVersion, Draws):
 
     def add(
         self, record: Any, *, priority: Any = None, version: Any = None, timeout: float | None = None, cancel_event: Any = None
-    ) -> int:  # fmt: skip
-        """Writes one record (a dict of arrays, tensors, scalars, text, bytes or dicts; or a TensorDict). Gives its index.
+    ) -> Any:  # fmt: skip
+        """Writes one record (a dict of arrays, tensors, scalars, text, bytes or dicts; or a TensorDict). Gives its index (int).
+
+        With `write_behind` it takes a copy of the record, and gives a Future (concurrent.futures, or asyncio's) of its index,
+        which ends with whatever ends the write; timeout and cancel_event are then of the wait until the record is taken.
 
         Args:
             priority: a number >= 0, where the sampler or the remover goes by priority; None: its default for new records.
@@ -133,7 +152,22 @@ class ReplayBuffer(saving.Saves, versions.SetsVersion, Draws):
         terms = h.terms(timeout, cancel_event)
         core = self._runtime().core
         given, origin = args.priorities(core, priority, 1), versions.origin(core, version, 1)
-        return int(self._run("add", write.write, encode_record(record, core.schema), terms, given, origin)[0])
+        rows = encode_record(record, core.schema)
+        if self._behind is not None and core.schema is not None:
+            return self._behind.add(Item.of(core, rows, given, origin), terms)
+        index = int(self._run("add", write.write, rows, terms, given, origin)[0])
+        return done(Future(), index) if self._behind is not None else index
+
+    def flush(self, timeout: float | None = None, cancel_event: Any = None) -> None:
+        """Returns when all that `add` has taken (`write_behind`) is stored; at once where it takes nothing.
+
+        Raises:
+            NotWrittenError: some of it is not, since the last call: the future of each knows why. ReplayTimeoutError,
+            ReplayCancelledError: what was taken stays taken.
+        """
+        self._runtime()
+        if self._behind is not None:
+            self._behind.flush(h.terms(timeout, cancel_event))
 
     def extend(
         self, batch: Any, *, priority: Any = None, version: Any = None, timeout: float | None = None, cancel_event: Any = None
@@ -154,6 +188,8 @@ class ReplayBuffer(saving.Saves, versions.SetsVersion, Draws):
         """
         terms = h.terms(timeout, cancel_event)
         core = self._runtime().core
+        if self._behind is not None:
+            self._behind.flush(terms)
         rows = encode_batch(batch, core.schema)
         given, origin = args.priorities(core, priority, len(rows)), versions.origin(core, version, len(rows))
         indices: NDArray[np.int64] = self._run("extend", write.write, rows, terms, given, origin)
@@ -326,6 +362,7 @@ class ReplayBuffer(saving.Saves, versions.SetsVersion, Draws):
         """For everyone: writers are refused, waits end. With `drain`, a buffer that consumes gives out what is left first,
         the last batch short and marked `info.last`.
         """
+        self.flush()
         self._run("shutdown", write.change, scripts.shutdown(drain=opt.flag("drain", drain)))
 
     def reopen(self) -> None:

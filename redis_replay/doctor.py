@@ -65,7 +65,7 @@ def repair(url: object, name: str, path: str | PathLike[str]) -> Repaired:
 
 
 def _run(url: object, name: str, operation: Any) -> Any:
-    setup, server = handle.setup(url, name, {}, None, 1.0, None)
+    setup, server = handle.setup(url, name, {})
     now = Runtime(setup.address, setup.core(None))
     try:
         return now.drive(operation(now.core))

@@ -21,6 +21,7 @@
     ├── RecordNotFoundError (LookupError)   no record is stored under the index
     ├── RecordDecodeError                   stored bytes are not a record of the schema
     ├── OutcomeUnknownError                 a write was sent, and its reply never came
+    ├── NotWrittenError                     so of records that add had taken, to be written later
     ├── OutcomeLostError                    what became of such a write cannot be learnt
     ├── ConnectionLostError (ConnectionError)  the server cannot be reached, or does not answer
     │   └── MemberDownError                 so of a member of an ensemble
@@ -214,6 +215,17 @@ class BufferShutDownError(ReplayError, RuntimeError):
     name: str
 
 
+class NotWrittenError(ReplayError):
+    """Of `n` records that `add` had taken (write_behind) it is not known that they are stored. Its cause is why of the first; the
+    future of each has its own.
+    """
+
+    text = "buffer {name!r}: {n} records that add had taken are not known to be stored: {reason}"
+    name: str
+    n: int
+    reason: str
+
+
 class BufferClosedError(ReplayError):
     """This handle was closed; the buffer itself goes on. Make a new handle."""
 
@@ -338,6 +350,7 @@ __all__ = [
     "MemberDownError",
     "NoPermissionError",
     "NotReadyError",
+    "NotWrittenError",
     "OutOfMemoryError",
     "OutcomeLostError",
     "OutcomeUnknownError",

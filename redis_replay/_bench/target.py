@@ -110,6 +110,19 @@ def writer(target: Target) -> Step:
     return step
 
 
+def adder(target: Target, write_behind: float) -> Step:
+    """Writes a batch's records one by one; `write_behind`: seconds, 0: each at once."""
+    buffer = ReplayBuffer(target.url, target.name, write_behind=write_behind or None)
+    each = [{name: values[i] for name, values in target.batches()[0].items()} for i in range(BATCH)]
+
+    def step() -> int:
+        for record in each:
+            buffer.add(record)
+        return BATCH
+
+    return step
+
+
 def reader(target: Target) -> Step:
     """Draws a batch, evenly, and has it as arrays."""
     buffer = target.attach()

@@ -18,6 +18,7 @@ from redis_replay.samplers import Prioritized
 _GROWTH_SIZE = 100
 _PRIORITIZED = 1_000_000  # records
 _RATIO, _FIRST = 4.0, 1024  # samples for each insert; records before the first draw
+_DELAY = 0.01  # seconds that an added record waits for others
 _CACHED = 0.9  # of the records
 _DROPPED = 0.1  # of the waits, the first ones: connections, schema, caches
 
@@ -57,6 +58,14 @@ def insert(options: Options, size: int) -> Figures:
     """One process writes into a buffer that is or becomes full."""
     with on.uniform(options.url, size, options.reward, _capacity(options, size)) as target:
         return _one(measure([(writer, (target,))], options.seconds, options.rounds))
+
+
+def add(options: Options, size: int) -> Figures:
+    """One process writes record by record, each at once; then behind, which is the rate of the line."""
+    with on.uniform(options.url, size, options.reward, _capacity(options, size)) as target:
+        at_once = measure([(on.adder, (target, 0.0))], options.seconds, options.rounds)
+        behind = _one(measure([(on.adder, (target, _DELAY))], options.seconds, options.rounds))
+    return replace(behind, extra=behind.extra | {"at_once_items_per_s": max(at_once.sums)})
 
 
 def sample(options: Options, size: int) -> Figures:
@@ -236,6 +245,7 @@ def growth(options: Options, _size: int) -> Figures:
 
 Workload = Callable[[Options, int], Figures]
 WORKLOADS: dict[str, Workload] = {
-    one.__name__: one for one in (insert, sample, cached, train, both, ratio, prioritized, crowd, workers, memory, wake, growth)
+    one.__name__: one
+    for one in (insert, add, sample, cached, train, both, ratio, prioritized, crowd, workers, memory, wake, growth)
 }
 ONE_SIZE = ("ratio", "prioritized", "crowd", "wake", "growth")  # the first of --sizes only, or a size of its own

@@ -89,7 +89,7 @@ class RedisReplayBuffer(Saves):
         if record is None:
             return None
         with self._count.get().write() as counted:
-            index = self.buffer.add(
+            index: int = self.buffer.add(
                 record, priority=self._priority_of(record), timeout=timeout, cancel_event=cancel_event
             )  # fmt: skip
             counted(1)

@@ -26,10 +26,11 @@ QUICK = [
     "1,5",
 ]
 LONG = ("workers", "crowd")  # more than five seconds
-RATES = ["insert", "sample", "cached", "both", "prioritized", "crowd", "workers"]
+RATES = ["insert", "add", "sample", "cached", "both", "prioritized", "crowd", "workers"]
 EXTRA = {
     "insert": {"rounds_items_per_s"},
     "sample": {"rounds_items_per_s"},
+    "add": {"rounds_items_per_s", "at_once_items_per_s"},
     "cached": {"rounds_items_per_s"},
     "train": {"waits_percent_prefetch_0", "waits_percent_prefetch_2"},
     "both": {"rounds_items_per_s", "insert_items_per_s", "sample_items_per_s", "insert_p50_p99_ms"},

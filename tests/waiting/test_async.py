@@ -297,6 +297,7 @@ def scenario():
         ("add", ({"j": 1},), {}),
         ("extend", (records(7, 1),), {}),
         ("extend", ([],), {}),
+        ("flush", (), {"timeout": 1.0}),
         ("stats", (), {}),
         ("write_count", None, None),
         ("sampleable_size", None, None),
