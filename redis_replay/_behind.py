@@ -3,6 +3,7 @@
 import asyncio
 import atexit
 import contextlib
+import os
 import threading
 import weakref
 from collections import deque
@@ -123,7 +124,7 @@ class Behind(_Behind):
 
     def __init__(self, write: Write, name: str, delay: float) -> None:
         super().__init__(name, delay)
-        self._write, self._changed = write, threading.Condition()
+        self._write, self._changed, self._pid = write, threading.Condition(), os.getpid()
         self._thread: threading.Thread | None = None
         _open.add(self)
 
@@ -200,6 +201,15 @@ class Behind(_Behind):
                 self._stopped(terms, since, "records that add took to be written")
                 self._changed.wait(min(LOOK_SECONDS, terms.timeout))
             self._check()
+
+    def flush_at_exit(self) -> None:
+        """As `flush`, within 5 s, in the process that it belongs to: a forked one has nothing of it.
+
+        Raises:
+            as that.
+        """
+        if self._pid == os.getpid():
+            self.flush(Terms(CALL_SECONDS))
 
     def drain(self) -> None:
         """For a handle that is about to be closed: nothing is taken any more, and what can be written within 5 s is."""
@@ -326,6 +336,6 @@ def _at_exit() -> None:
     """A program that ends without having closed its handles loses nothing that can be written, and is told of the rest."""
     for behind in list(_open):
         try:
-            behind.flush(Terms(CALL_SECONDS))
+            behind.flush_at_exit()
         except ReplayError as error:
             log.error("%s", error)

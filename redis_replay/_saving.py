@@ -73,8 +73,8 @@ def _data(state: Any) -> bytes | None:
     return data
 
 
-def _check(core: Core, state: Mapping[str, Any], last: int) -> None:
-    """A state without data is good for the buffer that it was taken of, as long as that has all that it had then.
+def _check(core: Core, state: Mapping[str, Any], last: int, written: int) -> None:
+    """A state without data is good for the buffer that it was taken of, as long as nothing took it back behind that moment.
 
     Raises:
         LoadError: it is another one, or has lost something.
@@ -88,6 +88,10 @@ def _check(core: Core, state: Mapping[str, Any], last: int) -> None:
         raise LoadError(name=core.name, reason=f"{found}: loads() a dump, or save with state_dict(include_data=True)")
     if last < int(state.get("position", 0)):
         reason = f"its newest index is {last}, and was {state['position']} when the state was saved: loads() a dump"
+        raise LoadError(name=core.name, reason=reason)
+    before = int(dict(state.get("counters") or {}).get("write_count", 0))
+    if written < before:
+        reason = f"its write_count is {written}, and was {before} when the state was saved: it was emptied: loads() a dump"
         raise LoadError(name=core.name, reason=reason)
 
 
@@ -162,16 +166,18 @@ class Saves:
         return _state(self._runtime().core, str(self._setup.address), stats, position, data)
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """With data: as `loads`. Without: the buffer must be the one that it was taken of, and have all that it had.
+        """With data: as `loads`. Without: the buffer must be the one that it was taken of, gone on from there: records may have
+        left it as always, but neither its newest index nor its write_count is behind.
 
         Raises:
-            LoadError: it is another one, or has lost something. ArgumentTypeError; as `loads`, with data.
+            LoadError: it is another one, was emptied, or has lost something. ArgumentTypeError; as `loads`, with data.
         """
         data = _data(state_dict)
         if data is not None:
             self.loads(data)
         else:
-            _check(self._runtime().core, state_dict, self._read("load_state_dict", load.newest))
+            written = self._read("load_state_dict", read.stats)["write_count"]
+            _check(self._runtime().core, state_dict, self._read("load_state_dict", load.newest), written)
         self._runtime().core.beta = state_dict.get("beta", self._runtime().core.beta)
 
 
@@ -207,6 +213,7 @@ class AsyncSaves:
         if data is not None:
             await self.loads(data)
         else:
-            _check((await self._runtime()).core, state_dict, await self._read("load_state_dict", load.newest))
+            written = (await self._read("load_state_dict", read.stats))["write_count"]
+            _check((await self._runtime()).core, state_dict, await self._read("load_state_dict", load.newest), written)
         core = (await self._runtime()).core
         core.beta = state_dict.get("beta", core.beta)

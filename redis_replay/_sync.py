@@ -183,7 +183,8 @@ class ReplayBuffer(saving.Saves, versions.SetsVersion, Draws):
             timeout, cancel_event: as `add`; without end each step has 1 s more for each MiB of it.
 
         Raises:
-            as `add`; `done` of the error says how many records were written in steps before. ArgumentError: more records in
+            as `add`, and NotWrittenError, as `flush`: nothing of the batch was written.
+            `done` of any other error says how many records were written in steps before. ArgumentError: more records in
             one step than the rate limiter ever lets through at once.
         """
         terms = h.terms(timeout, cancel_event)

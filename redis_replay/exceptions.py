@@ -161,9 +161,7 @@ class NotReadyError(ReplayError, RuntimeError):
     error of a wait.
     """
 
-    text = (
-        "buffer {name!r}: {have} records can be drawn now and {need} are needed; pass wait=True to wait, or a smaller min_items"
-    )
+    text = "buffer {name!r}: {have} records can be drawn now and {need} are needed; pass wait=True to wait, or ask for fewer"
     name: str
     have: int
     need: int

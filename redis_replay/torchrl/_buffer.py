@@ -59,6 +59,7 @@ class RedisReplayBuffer(Saves):
             poll_interval=poll_interval, fresh=fresh,
         )  # fmt: skip
         self._take(made, owner=True)
+        self._opened()
 
     @classmethod
     def attach(
@@ -75,6 +76,7 @@ class RedisReplayBuffer(Saves):
         self._plan(prefetch, batch_size, None)
         made = ReplayBuffer.attach(url, name, timeout=timeout, batch_size=batch_size, seed=seed, poll_interval=poll_interval)
         self._take(made, owner=False)
+        self._opened()
         return self
 
     # Writing
@@ -105,7 +107,7 @@ class RedisReplayBuffer(Saves):
             timeout, cancel_event: as redis_replay.ReplayBuffer.extend, with its errors.
         """
         rows = self._path.inward(data)
-        if rows is None:
+        if rows is None or not len(rows):
             return torch.zeros(0, dtype=torch.long)
         given = None if update_priority is False else self._priority_of(rows)
         with self._count.get().write() as counted:
@@ -291,6 +293,6 @@ class RedisReplayBuffer(Saves):
         Raises:
             BufferShutDownError: the buffer was shut down.
         """
-        if not self.is_alive:
+        if not self._is_open():
             raise BufferShutDownError(name=self.buffer.name)
         return self

@@ -12,7 +12,7 @@ from redis_replay import ReplayBuffer
 from redis_replay import _ops_read as read
 from redis_replay import _options as opt
 from redis_replay._ahead import Ahead
-from redis_replay.exceptions import ArgumentError, BufferClosedError
+from redis_replay.exceptions import ArgumentError, BufferClosedError, ConfigMismatchError, ReplayError
 from redis_replay.torchrl import _path as path
 from redis_replay.torchrl._count import Count
 from redis_replay.torchrl._process import PerProcess
@@ -66,6 +66,21 @@ class Life(ABC):
             raise ArgumentError(name="prefetch", allowed="given together with batch_size", found=prefetch)
         if self._depth and consume not in (opt.UNSET, None):
             raise ArgumentError(name="prefetch", allowed="left out where consume_after_n_samples is given", found=prefetch)
+
+    def _opened(self) -> None:
+        """Sees to it that the buffer is one for this class.
+
+        Raises:
+            ConfigMismatchError: it is another kind; the handle is closed.
+        """
+        differences = self._differences()
+        if differences:
+            self.close()
+            raise ConfigMismatchError(name=self.buffer.name, differences=differences)
+
+    def _differences(self) -> dict[str, tuple[object, object]]:
+        """Settings that the class cannot do with, as (stored, needed)."""
+        return {}
 
     def _take(self, buffer: ReplayBuffer, *, owner: bool) -> None:
         """What a handle has of its own in this process."""
@@ -127,11 +142,14 @@ class Life(ABC):
 
     @property
     def is_alive(self) -> bool:
-        """Whether this handle is open, and the buffer not shut down."""
+        """Whether this handle is open, its server answers, and the buffer is there and not shut down."""
         try:
-            return self._moment()[0] == "open"
-        except BufferClosedError:
+            return self._is_open()
+        except ReplayError:
             return False
+
+    def _is_open(self) -> bool:
+        return self._moment()[0] == "open"
 
     def _moment(self) -> tuple[str, ...]:
         moment: tuple[str, ...] = self.buffer._read("stats", read.moment)
@@ -169,6 +187,10 @@ class Life(ABC):
         self._forget()
         with contextlib.suppress(BufferClosedError):
             self.buffer.shutdown(drain=False)
+
+    def reopen(self) -> None:
+        """A buffer that was shut down is open again, for everyone, with what it holds."""
+        self.buffer.reopen()
 
     def close(self) -> None:
         """Ends this handle, not the buffer. Idempotent."""

@@ -33,3 +33,6 @@ class RedisPrioritizedReplayBuffer(RedisReplayBuffer):
         elif (alpha is None) != (beta is None) or options.get("capacity", opt.UNSET) is not opt.UNSET:
             raise ArgumentError(name="alpha", allowed="given together with beta", found=alpha)
         super().__init__(url, name, sampler=sampler, **options)
+
+    def _differences(self) -> dict[str, tuple[object, object]]:
+        return {} if self.sampler.weighs else {"sampler": (self.sampler, Prioritized)}

@@ -71,12 +71,19 @@ class Saves(Life):
         saved: Checkpoint = self.buffer._read("loads", load.prove, source)
         theirs = saved.settings.get("rate_limiter")
         if self._limiter is not None and not isinstance(theirs, self._limiter):
-            ours = stored.setting("rate_limiter", str(self.buffer.stats()["rate_limiter"]))
-            found = {"rate_limiter": (ours, theirs)}
+            found = {"rate_limiter": (self._stored_limiter(), theirs)}
             raise CheckpointMismatchError(path=saved.path, reason="", name=self.buffer.name, differences=found)
-        if not self.is_alive:
+        if not self._is_open():
             raise BufferShutDownError(name=self.buffer.name)
         return saved
+
+    def _stored_limiter(self) -> object:
+        return stored.setting("rate_limiter", str(self.buffer.stats()["rate_limiter"]))
+
+    def _differences(self) -> dict[str, tuple[object, object]]:
+        if self._limiter is None or isinstance(found := self._stored_limiter(), self._limiter):
+            return {}
+        return {"rate_limiter": (found, self._limiter)}
 
     def state_dict(self, *, include_data: bool = True) -> dict[str, Any]:
         """What a trainer's checkpoint keeps: all that the buffer holds, as `dumps` writes it, as a uint8 tensor (bytes,) under

@@ -23,6 +23,7 @@ OURS = {
     "close",
     "next",
     "priority_key",
+    "reopen",
     "shared",
     "subscribe_stats",
     "wait_until_writable",
