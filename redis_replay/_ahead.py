@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from itertools import islice
 from threading import Lock
 from typing import Any, NamedTuple
@@ -110,7 +111,7 @@ class Ahead(_Ahead):
         return batch
 
     def _refill(self, now: object) -> None:
-        with self._lock:
+        with self._lock, suppress(RuntimeError):  # stopped meanwhile: the caller's own draw says that the handle is closed
             self._fill(now, lambda place: self._thread.submit(self._draw, place))
 
     def _first(self, ended: Callable[[], bool]) -> Any:

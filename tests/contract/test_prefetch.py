@@ -11,6 +11,7 @@ from redis_replay._connection import Connection
 from redis_replay._steps import Fetch
 from redis_replay.exceptions import (
     ArgumentError,
+    BufferClosedError,
     BufferGoneError,
     BufferShutDownError,
     NotReadyError,
@@ -202,6 +203,22 @@ def test_what_was_dropped_goes_back_at_once(server, make_buffer, handle):
     for _ in range(3):
         got.update(numbers(ahead.run("sample", wait=True)))
     assert max(got.values()) == 1
+
+
+def test_a_handle_that_is_closed_meanwhile_says_so(server, make_buffer, handle, monkeypatch):
+    """Between the look at the moment and the draws that follow it."""
+    make_buffer().extend(Records(SMALL).many(0, 20))
+    ahead = handle("sync", batch_size=4, prefetch=2)
+    mark = ahead.buffer._ahead._mark
+
+    def closing():
+        now = mark()
+        ahead.close()
+        return now
+
+    monkeypatch.setattr(ahead.buffer._ahead, "_mark", closing)
+    with pytest.raises(BufferClosedError):
+        ahead.run("sample")
 
 
 def test_threads_share_what_is_drawn_ahead(server, make_buffer, handle):
