@@ -21,6 +21,7 @@ MOST, MOST_BYTES = 1024, 2**20  # of one write
 HELD, HELD_BYTES = 4 * MOST, 8 * MOST_BYTES  # that are taken and not stored, at most
 LOOK_SECONDS = 0.1  # between two looks at a cancel_event
 CLOSE_SECONDS = 1.0  # in which a write that runs learns that its handle is closed
+BREATH_SECONDS = 0.001  # between two turns of the event loop that an `add` which need not wait lets in
 IDLE_SECONDS = 1.0  # after which the thread ends, until there is something again
 
 Settled = Callable[[Sequence[Item]], None]
@@ -132,11 +133,13 @@ class Behind(_Behind):
         """Takes a record, as soon as there is room for it.
 
         Raises:
-            BufferClosedError, ReplayCancelledError, ReplayTimeoutError.
+            NotWrittenError: of records before, which nobody was told of; this one is not taken. BufferClosedError,
+            ReplayCancelledError, ReplayTimeoutError.
         """
         item.future = Future()
         since = monotonic()
         with self._changed:
+            self._check()
             while self._is_full and not self._closed:
                 self._stopped(terms, since, "records before to be written")
                 self._changed.wait(min(LOOK_SECONDS, terms.timeout))
@@ -244,10 +247,15 @@ class AsyncBehind(_Behind):
         super().__init__(name, delay)
         self._write, self._changed = write, asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
+        self._breath = 0.0  # when the event loop was let run last
 
     async def add(self, item: Item, terms: Terms) -> "asyncio.Future[int]":
         """Takes a record, as soon as there is room for it."""
         since = monotonic()
+        self._check()
+        if since - self._breath >= BREATH_SECONDS:  # who awaits nothing else would keep the task from writing
+            self._breath = since
+            await asyncio.sleep(0)
         while self._is_full and not self._closed:
             self._stopped(terms, since, "records before to be written")
             await self._wait(LOOK_SECONDS)

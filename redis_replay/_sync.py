@@ -134,7 +134,8 @@ class ReplayBuffer(saving.Saves, versions.SetsVersion, Draws):
         """Writes one record (a dict of arrays, tensors, scalars, text, bytes or dicts; or a TensorDict). Gives its index (int).
 
         With `write_behind` it takes a copy of the record, and gives a Future (concurrent.futures, or asyncio's) of its index,
-        which ends with whatever ends the write; timeout and cancel_event are then of the wait until the record is taken.
+        which ends with whatever ends the write; timeout and cancel_event are then of the wait until the record is taken. Of
+        records before that could not be written it raises NotWrittenError, once, and takes nothing.
 
         Args:
             priority: a number >= 0, where the sampler or the remover goes by priority; None: its default for new records.

@@ -34,7 +34,7 @@ def test_too_few_records_refuse_the_draw(server, make_buffer, client, small, sam
     with nothing_changes(client), refused(NotReadyError) as caught:
         buffer.sample(4)
     assert (caught.value.have, caught.value.need) == (3, 4)
-    assert all(part in str(caught.value) for part in ("3", "4", "wait=True", "min_items"))
+    assert all(part in str(caught.value) for part in ("3", "4", "wait=True", "fewer"))
 
 
 @SAMPLERS

@@ -161,6 +161,35 @@ def test_shut_down_and_gone_are_told(server, make_buffer, handle, kind):
 
 
 @KINDS
+def test_who_never_looks_at_a_future_is_told(server, make_buffer, handle, kind):
+    """By the next `add`, once."""
+    buffer = make_buffer()
+    behind = handle(kind, 0.001)
+    behind.run("add", ROWS.one(0))
+    buffer.shutdown()
+    behind.run("add", ROWS.one(1))
+    wait_until(lambda: len(behind.buffer._behind) == 0)
+    with pytest.raises(NotWrittenError) as caught:
+        behind.run("add", ROWS.one(2))
+    assert caught.value.n == 1
+    buffer.reopen()
+    behind.run("add", ROWS.one(3))
+    behind.run("flush")
+    assert stored_numbers(buffer) == [0, 3]
+
+
+async def test_the_delay_is_kept_for_who_awaits_nothing_but_add(server, make_buffer, name):
+    buffer = make_buffer(capacity=10_000)
+    async with AsyncReplayBuffer(server.async_target(), name, write_behind=0.005) as behind:
+        for i in range(2000):
+            await behind.add(ROWS.one(i))
+            time.sleep(0.0005)  # noqa: ASYNC251 - work of the caller's, which does not let the loop run
+            if i > 10 and len(buffer) > 1:
+                break
+        assert len(buffer) > 1
+
+
+@KINDS
 def test_a_rate_limiter_holds_records_back_one_by_one(server, make_buffer, handle, kind):
     """As many as it lets in are in, though all of them together are too many; the wait for room is the next `add`'s."""
     buffer = make_buffer(capacity=50, rate_limiter=Queue(9), consume_after_n_samples=1, sampler=Fifo())
