@@ -117,6 +117,8 @@ class _Exchange:
         if isinstance(error, WireError):
             found = self.faults.fault(verb, error.error, sent=wire is not None)
         if isinstance(found, UnansweredError):
+            if self.core.cache is not None:
+                self.core.cache.clear()
             lost = isinstance(error, WireError) and wire is not None
             self.outage.begin(found, wire.born if wire is not None and lost else monotonic())
         return found

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from redis_replay import ReplayBuffer
+from redis_replay._cache import OVERHEAD
 from redis_replay.exceptions import ArgumentError, BufferGoneError, ReplayError
 from redis_replay.samplers import Fifo, Prioritized, Uniform
 from tests._contract import LARGE, SMALL, Records, numbers
@@ -40,7 +41,9 @@ def test_batches_are_those_without_a_cache(server, make_buffer, name, what, samp
     buffer = make_buffer(capacity=40, sampler=sampler)
     buffer.extend(RECORDS[what](0, 40))
     size = buffer.stats()["bytes_total"] // 40
-    plain, cached = (ReplayBuffer(server.target(), name, seed=5, batch_size=16, cache_bytes=n) for n in (0, 20 * (size + 200)))
+    plain, cached = (
+        ReplayBuffer(server.target(), name, seed=5, batch_size=16, cache_bytes=n) for n in (0, 20 * (size + OVERHEAD))
+    )
     with plain, cached:
         for low in range(40, 100, 10):
             for _ in range(3):
@@ -51,7 +54,7 @@ def test_batches_are_those_without_a_cache(server, make_buffer, name, what, samp
         info = cached.cache_info()
         assert info.hits > 50
         assert info.hits + info.misses == 18 * 16
-        assert 0 < info.bytes <= 20 * (size + 200)
+        assert 0 < info.bytes <= 20 * (size + OVERHEAD)
         assert plain.cache_info() == (0, 0, 0, 0)
 
 
@@ -114,7 +117,7 @@ def test_what_was_removed_is_not_drawn(server, make_buffer, name):
 def test_threads_share_it(server, make_buffer, name):
     make_buffer().extend(Records(SMALL).many(0, 50))
     wrong = []
-    with ReplayBuffer(server.target(), name, batch_size=8, cache_bytes=20 * (8 * SMALL + 200)) as cached:
+    with ReplayBuffer(server.target(), name, batch_size=8, cache_bytes=20 * (8 * SMALL + OVERHEAD)) as cached:
 
         def draw():
             try:
@@ -142,3 +145,13 @@ def test_it_is_an_option_of_each_handle(real_server, make_buffer, name):
     copy.end()
     with pytest.raises(ArgumentError, match="cache_bytes"):
         ReplayBuffer(real_server.target(), name, cache_bytes=-1)
+
+
+def test_nothing_is_kept_over_an_outage(real_server, make_buffer, name):
+    """What a server that was away has lost, and given again, is not to be told from what it had."""
+    make_buffer(sampler=Fifo()).extend(Records(LARGE).many(0, 20))
+    with ReplayBuffer(real_server.target(), name, batch_size=10, cache_bytes=MIB) as cached:
+        cached.sample()
+        real_server.client().client_kill_filter(_type="normal", skipme=True)
+        assert numbers(cached.sample()) == list(range(10))
+        assert cached.cache_info()[:2] == (0, 20)

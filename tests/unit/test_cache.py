@@ -40,3 +40,12 @@ def test_it_takes_no_more_memory_than_it_says():
     tracemalloc.stop()
     assert used <= cache.info().bytes
     assert used >= cache.info().bytes / 2
+
+
+def test_a_cleared_one_begins_anew():
+    cache = Cache(10 * SIZE)
+    cache.keep(1, bytes(SIZE))
+    cache.clear()
+    assert cache.find([1]) == [None]
+    cache.keep(2, bytes(SIZE))
+    assert cache.info()[2:] == (1, SIZE + OVERHEAD)
