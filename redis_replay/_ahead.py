@@ -2,9 +2,9 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import islice
 from threading import Lock
 from typing import Any, NamedTuple
@@ -54,11 +54,25 @@ class _Ahead:
         """Batches on their way or there."""
         return len(self._queue)
 
+    @contextmanager
+    def _waiting_for(self, entry: _Entry) -> Iterator[None]:
+        """It stays the next one, unless it is there at the end."""
+        try:
+            yield
+        except BaseException:
+            self._queue.appendleft(entry)
+            raise
+        if not entry.batch.done():
+            self._queue.appendleft(entry)
+
     def _hand_over(self, entry: _Entry) -> Any:
-        """The caller has this batch now, and is done with what it had before."""
+        """The caller has this batch now, and is done with what it had before. None: its draw failed, or was cancelled."""
         self._leases.hand(caller(), self.done)
         self._leases.hand(entry.place, caller())
-        return entry.batch.result()
+        try:
+            return None if entry.batch.cancelled() else entry.batch.result()
+        except ReplayError:
+            return None
 
     def _drop(self, entry: _Entry) -> None:
         entry.batch.cancel()
@@ -116,18 +130,13 @@ class Ahead(_Ahead):
 
     def _first(self, ended: Callable[[], bool]) -> Any:
         while entry := self._next():
-            try:
+            with self._waiting_for(entry):
                 while not entry.batch.done() and not ended():
                     wait([entry.batch], LOOK_SECONDS)
-                if not entry.batch.done():
-                    self._queue.appendleft(entry)
-                    return None
-                return self._hand_over(entry)
-            except ReplayError:
-                continue
-            except BaseException:
-                self._queue.appendleft(entry)
-                raise
+            if not entry.batch.done():
+                return None
+            if (batch := self._hand_over(entry)) is not None:
+                return batch
         return None
 
     def _next(self) -> _Entry | None:
@@ -203,18 +212,13 @@ class AsyncAhead(_Ahead):
     async def _first(self, ended: Callable[[], bool]) -> Any:
         while self._queue:
             entry = self._queue.popleft()
-            try:
+            with self._waiting_for(entry):
                 while not entry.batch.done() and not ended():
                     await asyncio.wait([entry.batch], timeout=LOOK_SECONDS)
-                if not entry.batch.done():
-                    self._queue.appendleft(entry)
-                    return None
-                return self._hand_over(entry)
-            except ReplayError:
-                continue
-            except BaseException:
-                self._queue.appendleft(entry)
-                raise
+            if not entry.batch.done():
+                return None
+            if (batch := self._hand_over(entry)) is not None:
+                return batch
         return None
 
     async def stop(self) -> None:

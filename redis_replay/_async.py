@@ -22,7 +22,7 @@ from redis_replay import _saving as saving
 from redis_replay import _scripts as scripts
 from redis_replay import _versions as versions
 from redis_replay._ahead import AsyncAhead, Place
-from redis_replay._behind import AsyncBehind, done
+from redis_replay._behind import SHUTDOWN_SECONDS, AsyncBehind, done
 from redis_replay._core import CALL_SECONDS, Core, log
 from redis_replay._decode import decode_record
 from redis_replay._encode import encode_batch, encode_record
@@ -178,7 +178,9 @@ class AsyncReplayBuffer(saving.AsyncSaves, h.Known):
         terms = h.terms(timeout, cancel_event)
         core = (await self._runtime()).core
         if self._behind is not None:
+            began = core.clock()
             await self._behind.flush(terms)
+            terms = terms.after(core.clock() - began)
         rows = encode_batch(batch, core.schema)
         given, origin = args.priorities(core, priority, len(rows)), versions.origin(core, version, len(rows))
         indices: NDArray[np.int64] = await self._run("extend", write.write, rows, terms, given, origin)
@@ -317,7 +319,9 @@ class AsyncReplayBuffer(saving.AsyncSaves, h.Known):
     # Ends of life
 
     async def shutdown(self, drain: bool = True) -> None:
-        await self.flush()
+        await self._runtime()
+        if self._behind is not None:
+            await self._behind.hurry(SHUTDOWN_SECONDS)
         await self._run("shutdown", write.change, scripts.shutdown(drain=opt.flag("drain", drain)))
 
     async def reopen(self) -> None:

@@ -9,7 +9,7 @@ import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, cast
+from typing import Any
 
 from redis_replay._clock import monotonic
 from redis_replay._core import CALL_SECONDS, log
@@ -20,6 +20,7 @@ from redis_replay.exceptions import BufferClosedError, NotWrittenError, ReplayCa
 MOST, MOST_BYTES = 1024, 2**20  # of one write
 HELD, HELD_BYTES = 4 * MOST, 8 * MOST_BYTES  # that are taken and not stored, at most
 LOOK_SECONDS = 0.1  # between two looks at a cancel_event
+SHUTDOWN_SECONDS = CALL_SECONDS  # that a shutdown waits for what its own handle has taken
 CLOSE_SECONDS = 1.0  # in which a write that runs learns that its handle is closed
 BREATH_SECONDS = 0.001  # between two turns of the event loop that an `add` which need not wait lets in
 IDLE_SECONDS = 1.0  # after which the thread ends, until there is something again
@@ -100,19 +101,17 @@ class _Behind:
         if why is not None:
             raise NotWrittenError(name=self._name, n=n, reason=str(why)) from why
 
-    def _late(self, what: str, timeout: float) -> ReplayTimeoutError:
-        return ReplayTimeoutError(name=self._name, what=what, have=self._ended, need=self._taken, timeout_s=timeout)
-
     def _stopped(self, terms: Terms, since: float, what: str) -> None:
         """Whether a call has to end.
 
         Raises:
-            BufferClosedError, ReplayCancelledError, ReplayTimeoutError.
+            ReplayCancelledError, ReplayTimeoutError.
         """
         if terms.cancel_event is not None and terms.cancel_event.is_set():
             raise ReplayCancelledError(name=self._name, have=self._ended, need=self._taken, side="write")
         if monotonic() - since >= terms.timeout:
-            raise self._late(what, terms.timeout)
+            about = {"have": self._ended, "need": self._taken, "timeout_s": terms.timeout}
+            raise ReplayTimeoutError(name=self._name, what=what, **about)
 
 
 class Behind(_Behind):
@@ -218,7 +217,7 @@ class Behind(_Behind):
         """For a handle that is about to be closed: nothing is taken any more, and what can be written within 5 s is."""
         _open.discard(self)
         self._closed = True
-        self._wait_for_the_rest(CALL_SECONDS)
+        self.hurry(CALL_SECONDS)
 
     def end(self) -> None:
         """The handle is closed: what is left will not be written.
@@ -229,12 +228,14 @@ class Behind(_Behind):
         with self._changed:
             left, self._items = list(self._items), deque()
             self._settle(left, BufferClosedError(name=self._name))
-        self._wait_for_the_rest(CLOSE_SECONDS)  # what is being written learns that the handle is closed
+        self.hurry(CLOSE_SECONDS)  # what is being written learns that the handle is closed
         self._check()
 
-    def _wait_for_the_rest(self, seconds: float) -> None:
+    def hurry(self, seconds: float) -> None:
+        """What was taken is written now, as far as the time reaches. What is not is told by others."""
         until = monotonic() + seconds
         with self._changed:
+            self._urgent = self._taken
             self._changed.notify_all()
             while len(self) and monotonic() < until:
                 self._changed.wait(LOOK_SECONDS)
@@ -289,7 +290,8 @@ class AsyncBehind(_Behind):
             self._task = None
 
     async def _write_some(self) -> None:
-        items, why = self._take(), cast("ReplayError", BufferClosedError(name=self._name))
+        items = self._take()
+        why: ReplayError = BufferClosedError(name=self._name)
         live = [item for item in items if not item.future.cancelled()]
         self._settle([item for item in items if item.future.cancelled()])
         told: list[Item] = []
@@ -320,20 +322,22 @@ class AsyncBehind(_Behind):
     async def drain(self) -> None:
         """For a handle that is about to be closed."""
         self._closed = True
-        await self._wait_for_the_rest(CALL_SECONDS)
+        await self.hurry(CALL_SECONDS)
 
     async def end(self) -> None:
         """The handle is closed: what is left will not be written."""
         left, self._items = list(self._items), deque()
         self._settle(left, BufferClosedError(name=self._name))
-        await self._wait_for_the_rest(CLOSE_SECONDS)
+        await self.hurry(CLOSE_SECONDS)
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         self._check()
 
-    async def _wait_for_the_rest(self, seconds: float) -> None:
+    async def hurry(self, seconds: float) -> None:
+        """What was taken is written now, as far as the time reaches."""
         until = monotonic() + seconds
+        self._urgent = self._taken
         await self._tell()
         while len(self) and monotonic() < until:
             await self._wait(LOOK_SECONDS)

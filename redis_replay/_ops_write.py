@@ -37,6 +37,10 @@ class Terms:
     timeout: float = FOREVER
     cancel_event: Any = None
 
+    def after(self, seconds: float) -> "Terms":
+        """What is left of them."""
+        return Terms(max(0.0, self.timeout - seconds), self.cancel_event)
+
 
 def write(
     core: Core, lane: Lane, rows: Rows, terms: Terms = Terms(), priority: Sequence[str] = (), origin: Origin = NOBODY

@@ -18,7 +18,7 @@ from redis_replay import _options as opt
 from redis_replay import _saving as saving
 from redis_replay import _scripts as scripts
 from redis_replay import _versions as versions
-from redis_replay._behind import done
+from redis_replay._behind import SHUTDOWN_SECONDS, done
 from redis_replay._decode import decode_record
 from redis_replay._drawing import Draws
 from redis_replay._encode import encode_batch, encode_record
@@ -54,8 +54,9 @@ class ReplayBuffer(saving.Saves, versions.SetsVersion, Draws):
         cache_bytes: memory for payloads that this handle keeps, those it drew last, so as not to fetch them again; 0: none.
             What is drawn is decided by the server all the same. `cache_info()` tells what it brings.
         write_behind: seconds, 0.001 to 60, that a record waits at most for others that are written with it: `add` takes it, and
-            a thread writes; None: `add` writes. 4,096 records or 8 MiB are taken at most before `add` waits. `flush`, `extend`,
-            `shutdown` and `close` wait for all of it, no other call. What is taken is lost with a killed process.
+            a thread writes; None: `add` writes. 4,096 records or 8 MiB are taken at most before `add` waits. `flush` and
+            `extend` wait for all of it, `shutdown` and `close` for 5 s, no other call. What is taken is lost with a killed
+            process.
         poll_interval: seconds after which a wait looks again although no notice came, 0.01 to 600.
         fresh: delete the buffer first, if it is there.
 
@@ -191,7 +192,9 @@ class ReplayBuffer(saving.Saves, versions.SetsVersion, Draws):
         terms = h.terms(timeout, cancel_event)
         core = self._runtime().core
         if self._behind is not None:
+            began = core.clock()
             self._behind.flush(terms)
+            terms = terms.after(core.clock() - began)
         rows = encode_batch(batch, core.schema)
         given, origin = args.priorities(core, priority, len(rows)), versions.origin(core, version, len(rows))
         indices: NDArray[np.int64] = self._run("extend", write.write, rows, terms, given, origin)
@@ -364,7 +367,9 @@ class ReplayBuffer(saving.Saves, versions.SetsVersion, Draws):
         """For everyone: writers are refused, waits end. With `drain`, a buffer that consumes gives out what is left first,
         the last batch short and marked `info.last`.
         """
-        self.flush()
+        if self._behind is not None:
+            self._runtime()
+            self._behind.hurry(SHUTDOWN_SECONDS)
         self._run("shutdown", write.change, scripts.shutdown(drain=opt.flag("drain", drain)))
 
     def reopen(self) -> None:

@@ -103,7 +103,7 @@ class Saves(Life):
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """With data: as `loads`; the state may go, or change, afterwards. What was drawn ahead comes next, in order, as far as
         this handle's `prefetch` reaches. Without: as that of redis_replay.ReplayBuffer, the buffer must be the one that it was
-        taken of, and have all that it had. What an older state has not is 0.
+        taken of, and neither emptied nor set back since. What an older state has not is 0.
 
         Raises:
             as those; ArgumentTypeError: it is no such state. ArgumentError: it is of other transforms.

@@ -159,6 +159,30 @@ def test_a_call_does_not_wait_for_a_slow_batch_beyond_its_bound(real_server, mak
     ready(ahead, 1)
 
 
+def test_calls_that_wait_for_batches_on_their_way_end_with_the_handle(real_server, make_buffer, handle, monkeypatch):
+    """One that is being drawn, and one whose draw has not begun and is cancelled."""
+    stuck, go, fetch = threading.Event(), threading.Event(), Connection.fetch
+
+    def slow(self, step: Fetch):
+        if threading.current_thread().name.startswith("redis-replay-prefetch"):
+            stuck.set()
+            assert go.wait(10)
+        return fetch(self, step)
+
+    monkeypatch.setattr(Connection, "fetch", slow)
+    make_buffer().extend(Records(LARGE).many(0, 20))
+    ahead = handle("sync", batch_size=8, prefetch=2)
+    taken, following = [], ahead.buffer._ahead._next
+    monkeypatch.setattr(ahead.buffer._ahead, "_next", lambda: taken.append(following()) or taken[-1])
+    waiting = [Running(ahead.run, "sample", wait=True) for _ in range(2)]
+    assert stuck.wait(10)
+    wait_until(lambda: len(taken) == 2, description="both to wait")
+    closing = Running(ahead.close)
+    assert [type(one.error()) for one in waiting] == [BufferClosedError] * 2
+    go.set()
+    closing.result()
+
+
 LENDING = {"consume_after_n_samples": 1, "sampler": Fifo(), "lease": 60.0}
 
 

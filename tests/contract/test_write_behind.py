@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from redis_replay import AsyncReplayBuffer, ReplayBuffer, _behind
+from redis_replay import AsyncReplayBuffer, ReplayBuffer, _async, _behind, _sync
 from redis_replay.exceptions import (
     ArgumentError,
     BufferClosedError,
@@ -220,6 +220,24 @@ def test_one_thread_that_writes_and_draws_is_never_stuck(server, make_buffer, ha
         if i >= 2:
             behind.run("sample", 1, wait=True, timeout=5)
     behind.run("flush", timeout=5)
+
+
+@KINDS
+def test_shutdown_does_not_wait_for_a_rate_limiter(server, make_buffer, handle, kind, monkeypatch):
+    """What it holds back is told by the futures."""
+    for module in (_sync, _async):
+        monkeypatch.setattr(module, "SHUTDOWN_SECONDS", 0.1)
+    buffer = make_buffer(capacity=50, rate_limiter=Queue(2), consume_after_n_samples=1, sampler=Fifo())
+    behind = handle(kind, 0.001)
+    futures = [behind.run("add", ROWS.one(i)) for i in range(4)]
+    wait_until(lambda: len(buffer) == 2)
+    behind.run("shutdown")
+    assert buffer.stats()["state"] == "draining"
+    for future in futures[2:]:
+        with pytest.raises(BufferShutDownError):
+            index_of(behind, future)
+    with pytest.raises(NotWrittenError):
+        behind.run("flush")
 
 
 @KINDS
