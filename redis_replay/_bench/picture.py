@@ -7,7 +7,7 @@ from redis_replay._bench.goals import OURS, RAW, REVERB, STORE, Verdict, judge
 from redis_replay._bench.report import Figures
 
 COLOURS = {OURS: "#b03030", RAW: "#999999", REVERB: "#5b8db8", STORE: "#d9a441"}
-WIDTH, ROW, LABEL, SPACE = 760, 13, 250, 70  # pixels
+WIDTH, ROW, LABEL, SPACE = 760, 13, 250, 140  # pixels
 _LEAST, _MOST = 0.1, 10.0  # of what was to be reached: beyond, a bar is cut
 
 
