@@ -32,8 +32,8 @@ class RedisReplayBuffer(Saves):
 
     Args:
         url, name, capacity, batch_size, sampler, remover, rate_limiter, consume_after_n_samples, lease, max_staleness, seed,
-            cache_bytes, poll_interval, fresh: as redis_replay.ReplayBuffer. `capacity` stands for TorchRL's `storage`; samplers are those
-            of redis_replay.samplers.
+            cache_bytes, poll_interval, fresh: as redis_replay.ReplayBuffer. `capacity` stands for TorchRL's `storage`; samplers
+            are those of redis_replay.samplers.
         priority_key: where `extend` and `update_tensordict_priority` find priorities, if the sampler goes by them.
         transform: a torchrl Transform, or a callable: applied to batches that are sampled, and its inverse to data that is
             written. Of this handle and its copies alone.

@@ -44,7 +44,8 @@ class ReplayBufferEnsemble(SavesAll):
         sample_from_all: draw from each member, every time; not together with p.
         num_buffer_sampled: batches of one sample; all members by default.
         transform: as RedisReplayBuffer, applied to the stacked batch.
-        call_timeout: seconds that bound a wait of the ensemble which is given no `timeout`; calls to a member are bound by its own.
+        call_timeout: seconds that bound a wait of the ensemble which is given no `timeout`; calls to a member are bound by its
+            own.
         skip_down: leave out members whose server does not answer, until it does; False: MemberDownError.
         seed: of the choice of members.
 
@@ -54,8 +55,8 @@ class ReplayBufferEnsemble(SavesAll):
 
     def __init__(
         self, *rbs: RedisReplayBuffer, batch_size: int | None = None, p: Any = None, sample_from_all: bool = False,
-        num_buffer_sampled: int | None = None, transform: Any = None, call_timeout: float | None = None, skip_down: bool = False,
-        seed: int | None = None,
+        num_buffer_sampled: int | None = None, transform: Any = None, call_timeout: float | None = None,
+        skip_down: bool = False, seed: int | None = None,
     ) -> None:  # fmt: skip
         if not rbs or not all(isinstance(rb, RedisReplayBuffer) for rb in rbs):
             raise ArgumentTypeError(name="rbs", allowed="one RedisReplayBuffer or more", found=rbs)

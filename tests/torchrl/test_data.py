@@ -114,7 +114,7 @@ def test_a_transform_may_be_inverted(server, make, put):
         one.append_transform(plus_one, invert=True)
         one.extend(data(0, 4, d=torch.zeros(4, dtype=torch.float64)))
     stored, theirs = rb.buffer.get([1, 2, 3, 4]), local._storage[:]
-    assert {key: stored[key].dtype for key in stored.keys()} == {key: theirs[key].dtype for key in stored.keys()}
+    assert all(stored[key].dtype == theirs[key].dtype for key in ("i", "d"))
     assert (stored["i"] == theirs["i"]).all()
     assert (stored["d"].dtype, stored["d"].tolist()) == (torch.float32, [1.0] * 4)
     batch, theirs = rb.sample(), local.sample()

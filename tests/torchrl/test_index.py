@@ -22,8 +22,8 @@ def ours(index):
 
 @pytest.mark.parametrize(
     "index",
-    [3, slice(None), slice(2, 5), slice(None, 3), slice(4, None, 2), slice(5, 2), slice(90, 99), [1, 3], [2], torch.tensor([4, 0, 4]),
-     np.array([1, 2]), torch.tensor(3)],
+    [3, slice(None), slice(2, 5), slice(None, 3), slice(4, None, 2), slice(5, 2), slice(90, 99), [1, 3], [2],
+     torch.tensor([4, 0, 4]), np.array([1, 2]), torch.tensor(3)],
     ids=str,
 )  # fmt: skip
 def test_what_is_looked_up_is_as_torchrls(server, make, index):
