@@ -316,17 +316,22 @@ def _numbers(_context: click.Context, _parameter: click.Parameter, text: str) ->
 @click.option("--waits", type=click.IntRange(20), default=300, show_default=True, help="Of `wake`.")
 @click.option("--growth", default="10000,1000000", show_default=True, callback=_numbers, help="Buffer sizes of `growth`.")
 @click.option("--writers", default="1,16,64,256", show_default=True, callback=_numbers, help="How many write in `crowd`.")
-@click.option("--report", is_flag=True, help="Measure nothing: print a Markdown table of the figures in FILES.")
+@click.option("--report", is_flag=True, help="Measure nothing: print the targets and all figures in FILES as Markdown.")
+@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="With --report: draw them, too, as an SVG file.")
 @click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-def bench(report: bool, files: tuple[Path, ...], **options: Any) -> None:
+def bench(report: bool, plot: Path | None, files: tuple[Path, ...], **options: Any) -> None:
     """Measure a buffer, one JSON object a line; or put the figures of several FILES side by side."""
-    from redis_replay._bench.report import table
+    from redis_replay._bench.picture import draw
+    from redis_replay._bench.report import read, table, targets
     from redis_replay._bench.run import Options, run
 
-    if report == (not files):
-        raise click.UsageError("FILES and --report go together")
+    if report == (not files) or (plot and not report):
+        raise click.UsageError("FILES, --report and --plot go together")
     if report:
-        click.echo(table(files))
+        figures = read(files)
+        click.echo(f"{targets(figures)}\n\n{table(figures)}")
+        if plot:
+            plot.write_text(draw(figures))
         return
     try:
         raise click.exceptions.Exit(run(Options(**options), click.echo))

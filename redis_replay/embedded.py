@@ -36,6 +36,7 @@ __all__ = ["EmbeddedServer", "EmbeddedServerError", "find_binary", "resolve", "s
 _START_S = 10.0  # without any answer for this long, the start has failed (it takes 0.05 s; loading answers LOADING)
 _LOCK_S = 2.5  # a killed owner's server holds its directory until the watcher has ended it
 _ORPHAN_S = 60.0  # so does what a killed server had started to rewrite its file, which ends when that is written
+_NODE_ENTRIES = 3  # of a stream: a node frees its memory when all its entries are gone (docs/benchmarks.md: Memory)
 _PATH_BYTES = 103  # of a unix socket's path: 107 on Linux, 103 on macOS
 
 # Descriptors: the watcher's 1 stays open in the server as 3, so that its end-of-file says that the server has ended;
@@ -144,7 +145,7 @@ class EmbeddedServer:
         kept = ["--appendonly", "yes", "--appendfsync", "everysec"] if self.directory else ["--appendonly", "no"]
         server = [binary, "--port", str(port or 0), "--bind", "127.0.0.1", "--unixsocket", self._socket]
         server += ["--unixsocketperm", "700", "--dir", str(self.directory or self._private), "--daemonize", "no"]
-        server += ["--save", "", *kept, "--maxmemory-policy", "noeviction"]
+        server += ["--save", "", *kept, "--maxmemory-policy", "noeviction", "--stream-node-max-entries", str(_NODE_ENTRIES)]
         ending = "TERM" if self.directory else "KILL"
         with _lock:  # no fork between making the pipe and noting it
             watched, end = os.pipe()

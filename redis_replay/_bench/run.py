@@ -8,8 +8,9 @@ from typing import Any
 
 import redis
 
+from redis_replay._bench.figures import Figures, Options
 from redis_replay._bench.target import Target, served
-from redis_replay._bench.workloads import ONE_SIZE, WORKLOADS, Figures, Options
+from redis_replay._bench.workloads import ONE_SIZE, WORKLOADS
 
 __all__ = ["Options", "run"]
 

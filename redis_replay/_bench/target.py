@@ -36,6 +36,18 @@ def full_size(size: int) -> int:
     return _TYPICAL.get(size, max(1024, min(100_000, _OTHER_BYTES // size)))
 
 
+def random_batches(size: int, reward: bool) -> list[dict[str, Any]]:
+    """Random bytes, so that nothing is won by compression or by a cache."""
+    rng = np.random.default_rng(0)
+    more = {"reward": np.ones(BATCH, dtype=np.float32)} if reward else {}
+    return [{"obs": rng.integers(0, 256, (BATCH, size), dtype=np.uint8)} | more for _ in range(_POOL)]
+
+
+def new_name() -> str:
+    """Of a buffer that is deleted at the end."""
+    return f"bench-{secrets.token_hex(4)}"
+
+
 @dataclass(frozen=True)
 class Target:
     """Where the buffer is, and what is stored in it. Sent to each worker."""
@@ -51,10 +63,8 @@ class Target:
         return "obs uint8[size]" + (", reward float32" if self.reward else "")
 
     def batches(self) -> list[dict[str, Any]]:
-        """Random bytes, so that nothing is won by compression or by a cache."""
-        rng = np.random.default_rng(0)
-        more = {"reward": np.ones(BATCH, dtype=np.float32)} if self.reward else {}
-        return [{"obs": rng.integers(0, 256, (BATCH, self.size), dtype=np.uint8)} | more for _ in range(_POOL)]
+        """What is written, in turn."""
+        return random_batches(self.size, self.reward)
 
     def attach(self, **options: Any) -> ReplayBuffer:
         """A handle on the buffer."""
@@ -81,7 +91,7 @@ def uniform(url: str | None, size: int, reward: bool, capacity: int, sampler: Sa
             rate_limiter: RateLimiter | None = None) -> Iterator[Target]:  # fmt: skip
     """An empty buffer whose draws remove nothing; deleted at the end. `sampler`: another than Uniform."""
     with served(url) as where:
-        target = Target(where, f"bench-{secrets.token_hex(4)}", size, reward)
+        target = Target(where, new_name(), size, reward)
         with ReplayBuffer(where, target.name, capacity=capacity, sampler=sampler, rate_limiter=rate_limiter) as buffer:
             yield target
             buffer.delete()
@@ -91,7 +101,7 @@ def uniform(url: str | None, size: int, reward: bool, capacity: int, sampler: Sa
 def queue(url: str | None, size: int, reward: bool) -> Iterator[Target]:
     """An empty buffer that hands out each record once, oldest first; deleted at the end."""
     with served(url) as where:
-        target = Target(where, f"bench-{secrets.token_hex(4)}", size, reward)
+        target = Target(where, new_name(), size, reward)
         with ReplayBuffer(where, target.name, capacity=1024, sampler=Fifo(), consume_after_n_samples=1) as buffer:
             yield target
             buffer.delete()
@@ -118,6 +128,26 @@ def adder(target: Target, write_behind: float) -> Step:
     def step() -> int:
         for record in each:
             buffer.add(record)
+        return BATCH
+
+    return step
+
+
+def bare_adder(target: Target) -> Step:
+    """Writes a batch's records one by one, without a script, packed beforehand, on a plain socket; into a key that is deleted
+    at the end of the step.
+    """
+    connection: Any = redis.Redis.from_url(target.url).connection_pool.make_connection()
+    connection.connect()
+    key, rows = target.name + "-bare", target.batches()[0]["obs"]
+    commands = [*(("XADD", key, "0-*", "d", row.tobytes()) for row in rows), ("DEL", key)]
+    packed = [b"".join(connection.pack_command(*command)) for command in commands]
+
+    def step() -> int:
+        socket = connection._sock
+        for command in packed:
+            socket.sendall(command)
+            socket.recv(64)
         return BATCH
 
     return step

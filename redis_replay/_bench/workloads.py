@@ -2,15 +2,16 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from redis_replay._bench import costs
 from redis_replay._bench import target as on
+from redis_replay._bench.figures import Figures, Options, capacity
 from redis_replay._bench.frame import SPAWN, Measured, Round, WorkerError, measure, quantiles
-from redis_replay._bench.target import BATCH, Target, full_size, reader, writer
+from redis_replay._bench.target import BATCH, Target, reader, writer
 from redis_replay._crew import Crew
 from redis_replay.limiters import SampleToInsertRatio
 from redis_replay.samplers import Prioritized
@@ -23,55 +24,28 @@ _CACHED = 0.9  # of the records
 _DROPPED = 0.1  # of the waits, the first ones: connections, schema, caches
 
 
-@dataclass(frozen=True)
-class Options:
-    """The command line of `redis-replay bench`. Sizes in bytes, times in seconds."""
-
-    workload: str = "all"
-    sizes: list[int] = field(default_factory=lambda: [100, 1024, 28224])
-    seconds: float = 5.0
-    rounds: int = 3
-    reward: bool = False
-    json_file: Path | None = None
-    url: str | None = None
-    capacity: int | None = None
-    waits: int = 300
-    growth: list[int] = field(default_factory=lambda: [10_000, 1_000_000])
-    writers: list[int] = field(default_factory=lambda: [1, 16, 64, 256])
-
-
-@dataclass(frozen=True)
-class Figures:
-    """What one workload gives. None: it has no such figure. p50 and p99 are of one call for a batch."""
-
-    items_per_s: float | None = None
-    p50_ms: float | None = None
-    p99_ms: float | None = None
-    extra: dict[str, Any] = field(default_factory=dict)
-
-
-def _capacity(options: Options, size: int) -> int:
-    return options.capacity or full_size(size)
-
-
 def insert(options: Options, size: int) -> Figures:
     """One process writes into a buffer that is or becomes full."""
-    with on.uniform(options.url, size, options.reward, _capacity(options, size)) as target:
+    with on.uniform(options.url, size, options.reward, capacity(options, size)) as target:
         return _one(measure([(writer, (target,))], options.seconds, options.rounds))
 
 
 def add(options: Options, size: int) -> Figures:
-    """One process writes record by record, each at once; then behind, which is the rate of the line."""
-    with on.uniform(options.url, size, options.reward, _capacity(options, size)) as target:
+    """One process writes record by record, each at once; then behind, which is the rate of the line. Beside it, as the limit
+    of a write at once: XADD, packed beforehand, on a plain socket.
+    """
+    with on.uniform(options.url, size, options.reward, capacity(options, size)) as target:
         at_once = measure([(on.adder, (target, 0.0))], options.seconds, options.rounds)
         behind = _one(measure([(on.adder, (target, _DELAY))], options.seconds, options.rounds))
-    return replace(behind, extra=behind.extra | {"at_once_items_per_s": max(at_once.sums)})
+        bare = measure([(on.bare_adder, (target,))], options.seconds, options.rounds)
+    rates = {"at_once_items_per_s": max(at_once.sums), "raw_round_trips_per_s": max(bare.sums)}
+    return replace(behind, extra=behind.extra | rates | {"at_once_of_raw": round(at_once.rate / bare.rate, 2)})
 
 
 def sample(options: Options, size: int) -> Figures:
     """One process draws from a full buffer."""
-    with on.uniform(options.url, size, options.reward, _capacity(options, size)) as target:
-        on.fill(target, _capacity(options, size))
+    with on.uniform(options.url, size, options.reward, capacity(options, size)) as target:
+        on.fill(target, capacity(options, size))
         return _one(measure([(reader, (target,))], options.seconds, options.rounds))
 
 
@@ -82,7 +56,7 @@ def _one(measured: Measured) -> Figures:
 
 def cached(options: Options, size: int) -> Figures:
     """As `sample`, of a reader whose cache of payloads holds nine records of ten."""
-    records = _capacity(options, size)
+    records = capacity(options, size)
     with on.uniform(options.url, size, options.reward, records) as target:
         on.fill(target, records)
         return _one(measure([(on.remembering_reader, (target, records, _CACHED))], options.seconds, options.rounds))
@@ -93,8 +67,8 @@ def train(options: Options, size: int) -> Figures:
     in which it waits.
     """
     extra: dict[str, Any] = {}
-    with on.uniform(options.url, size, options.reward, _capacity(options, size)) as target:
-        on.fill(target, _capacity(options, size))
+    with on.uniform(options.url, size, options.reward, capacity(options, size)) as target:
+        on.fill(target, capacity(options, size))
         for depth in (0, 2):
             measured = measure([(on.learner, (target, depth))], options.seconds, options.rounds)
             waited = min(measured.sums)  # microseconds of a second
@@ -104,8 +78,8 @@ def train(options: Options, size: int) -> Figures:
 
 def both(options: Options, size: int) -> Figures:
     """A writer and a reader at once; p50 and p99 are the reader's."""
-    with on.uniform(options.url, size, options.reward, _capacity(options, size)) as target:
-        on.fill(target, _capacity(options, size))
+    with on.uniform(options.url, size, options.reward, capacity(options, size)) as target:
+        on.fill(target, capacity(options, size))
         measured = measure([(writer, (target,)), (reader, (target,))], options.seconds, options.rounds)
     wrote, read = measured.best
     extra = {
@@ -120,8 +94,8 @@ def both(options: Options, size: int) -> Figures:
 def workers(options: Options, size: int) -> Figures:
     """1, 2 and 4 processes write at once; then 1, 2 and 4 read at once."""
     extra: dict[str, Any] = {}
-    with on.uniform(options.url, size, options.reward, _capacity(options, size)) as target:
-        on.fill(target, _capacity(options, size))
+    with on.uniform(options.url, size, options.reward, capacity(options, size)) as target:
+        on.fill(target, capacity(options, size))
         for name, role in (("insert", writer), ("sample", reader)):
             for n in (1, 2, 4):
                 measured = measure([(role, (target,))] * n, options.seconds, options.rounds)
@@ -144,7 +118,7 @@ def prioritized(options: Options, size: int) -> Figures:
 def ratio(options: Options, size: int) -> Figures:
     """A writer and a reader at once, whom a rate limiter holds to 4 samples for each insert; p50 and p99 are the reader's."""
     limiter = SampleToInsertRatio(_RATIO, _FIRST, 16.0 * BATCH)
-    with on.uniform(options.url, size, options.reward, _capacity(options, size), rate_limiter=limiter) as target:
+    with on.uniform(options.url, size, options.reward, capacity(options, size), rate_limiter=limiter) as target:
         measured = measure([(on.held_writer, (target,)), (on.held_reader, (target,))], options.seconds, options.rounds)
         with target.attach() as buffer:
             counted: dict[str, Any] = buffer.stats()
@@ -163,16 +137,19 @@ def crowd(options: Options, size: int) -> Figures:
     half the best rate of them all. p50 and p99 are the learner's pairs, beside most of the latter.
     """
     extra: dict[str, Any] = {}
-    learner, best = Round(0, 1.0, []), 0.0
-    with on.uniform(options.url, size, options.reward, _capacity(options, size), Prioritized(alpha=0.6, beta=0.4)) as target:
-        on.fill(target, _capacity(options, size))
+    learner, alone, best, total = Round(0, 1.0, []), 0.0, 0.0, 0.0
+    with on.uniform(options.url, size, options.reward, capacity(options, size), Prioritized(alpha=0.6, beta=0.4)) as target:
+        on.fill(target, capacity(options, size))
         for name, paces in (("crowd", [0, *options.writers]), ("paced", options.writers)):
             for n in paces:
                 learner, wrote = _beside(options, target, n, best / 2 if name == "paced" else 0.0)
-                best = max(best, wrote) if name == "crowd" else best
+                alone = alone or learner.quantiles[1]
+                best, total = (max(best, wrote), max(total, learner.rate + wrote)) if name == "crowd" else (best, total)
                 extra[f"{name}_{n}_p50_p99_ms"] = learner.quantiles
                 extra[f"{name}_{n}_learner_items_per_s"] = round(learner.rate)
                 extra[f"{name}_{n}_insert_items_per_s"] = round(wrote)
+                extra |= {f"{name}_{n}_of_best": round((learner.rate + wrote) / total, 2)}
+                extra |= {f"{name}_{n}_p99_of_alone": round(learner.quantiles[1] / alone, 2)}
     return Figures(learner.rate, *learner.quantiles, extra)
 
 
@@ -183,16 +160,6 @@ def _beside(options: Options, target: Target, writers: int, rate: float) -> tupl
     measured = measure([(on.prioritizer, (target,)), *crowds], options.seconds, options.rounds, judges=1)
     learner, *others = measured.best
     return learner, sum(other.rate for other in others)
-
-
-def memory(options: Options, size: int) -> Figures:
-    """The server's bytes with a full buffer less those before, per record."""
-    records = -(-_capacity(options, size) // BATCH) * BATCH
-    with on.uniform(options.url, size, options.reward, records) as target:
-        before = target.bytes_used()
-        on.fill(target, records)
-        each = (target.bytes_used() - before) / records
-    return Figures(extra={"bytes_per_item": round(each), "payload_bytes": size, "items": records})
 
 
 def wake(options: Options, size: int) -> Figures:
@@ -246,6 +213,7 @@ def growth(options: Options, _size: int) -> Figures:
 Workload = Callable[[Options, int], Figures]
 WORKLOADS: dict[str, Workload] = {
     one.__name__: one
-    for one in (insert, add, sample, cached, train, both, ratio, prioritized, crowd, workers, memory, wake, growth)
-}
-ONE_SIZE = ("ratio", "prioritized", "crowd", "wake", "growth")  # the first of --sizes only, or a size of its own
+    for one in (insert, add, sample, cached, train, both, ratio, prioritized, crowd, workers, wake, growth,
+                costs.memory, costs.turnover, costs.decode, costs.start)
+}  # fmt: skip
+ONE_SIZE = ("ratio", "prioritized", "crowd", "wake", "growth", "start")  # the first of --sizes only, or a size of its own

@@ -125,6 +125,20 @@ def test_tensors_with_a_graph_lose_it(server, make_buffer):
     assert (got.requires_grad, got.tolist()) == (False, [[2.0, 2.0, 2.0]])
 
 
+def test_the_import_itself_loads_nothing_heavy():
+    """A command line or a plugin that imports the package pays for numpy and redis with the first name that it asks for."""
+    import subprocess
+
+    heavy = {"numpy", "redis", "msgpack", "asyncio", "torch", "tensordict"}
+    code = (
+        f"import sys, redis_replay as r; print({heavy} & set(sys.modules)); print(set(r.__all__) - set(dir(r)))\n"
+        "print([name for name in r.__all__ if getattr(r, name).__name__ != name]); r.ReplyBuffer"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ran.stdout.splitlines() == ["set()", "set()", "[]"], ran
+    assert "AttributeError: module 'redis_replay' has no attribute 'ReplyBuffer'" in ran.stderr
+
+
 def test_numpy_users_never_load_torch(server, make_buffer):
     """Writing and drawing numpy needs no torch: nothing of ours imports it."""
     import subprocess

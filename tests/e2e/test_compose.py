@@ -41,7 +41,13 @@ def test_the_command_starts_the_images_server():
 
 @pytest.mark.parametrize(
     ("setting", "value"),
-    [("appendonly", "yes"), ("appendfsync", "everysec"), ("maxmemory-policy", "noeviction"), ("save", "")],
+    [
+        ("appendonly", "yes"),
+        ("appendfsync", "everysec"),
+        ("maxmemory-policy", "noeviction"),
+        ("save", ""),
+        ("stream-node-max-entries", "3"),
+    ],
 )
 def test_a_setting_takes(settings, setting, value):
     assert settings[setting] == value
