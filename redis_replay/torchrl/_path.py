@@ -143,12 +143,14 @@ def bounds(index: Any) -> tuple[int, float, int]:
     Raises:
         ArgumentError: a bound is negative: indices are no positions. ArgumentTypeError: one is no whole number.
     """
-    low, high, step = (index.start, index.stop, index.step) if isinstance(index, slice) else (None, None, None)
-    low, high, step = (
-        default if value is None else opt.whole_number("index", value, least, opt.MAX_VERSION)
-        for value, default, least in ((low, 1, 0), (high, inf, 0), (step, 1, 1))
-    )
-    return max(1, low), high, step
+    named = index if isinstance(index, slice) else slice(None)
+
+    def whole(value: object, least: int) -> int:
+        return opt.whole_number("index", value, least, opt.MAX_VERSION)
+
+    low = 1 if named.start is None else max(1, whole(named.start, 0))
+    high = inf if named.stop is None else whole(named.stop, 0)
+    return low, high, 1 if named.step is None else whole(named.step, 1)
 
 
 def plain(data: Any) -> Any:
