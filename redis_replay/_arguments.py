@@ -31,17 +31,18 @@ def lease_names(lease: object) -> list[str]:
 
 def indices(value: object) -> list[int]:
     """One index or many (a sequence, an array, a tensor) as ints from 1 to 2^53 - 1."""
+    allowed = "whole numbers from 1 to 2^53 - 1, as writes and draws gave them"
     try:
         array = np.asarray(value)
     except ValueError:  # lists of unequal length
-        raise ArgumentTypeError(name="index", allowed="whole numbers from 1 to 2^53 - 1", found=value) from None
+        raise ArgumentTypeError(name="index", allowed=allowed, found=value) from None
     if array.size == 0:  # an empty list has no dtype of its own
         return []
     if array.dtype == object or array.dtype.kind not in "iu":
-        raise ArgumentTypeError(name="index", allowed="whole numbers from 1 to 2^53 - 1", found=value)
+        raise ArgumentTypeError(name="index", allowed=allowed, found=value)
     flat: list[int] = array.reshape(-1).tolist()
     if not 1 <= min(flat) <= max(flat) <= MAX_INDEX:
-        raise ArgumentError(name="index", allowed="whole numbers from 1 to 2^53 - 1", found=value)
+        raise ArgumentError(name="index", allowed=allowed, found=value)
     return flat
 
 

@@ -60,6 +60,7 @@ class AsyncReplayBuffer(saving.AsyncSaves, h.Known):
         cache_bytes: int = 0,
         write_behind: float | None = None,
         poll_interval: float = 1.0,
+        call_timeout: float | None = None,
         fresh: bool = False,
     ) -> None:
         options = {
@@ -68,7 +69,7 @@ class AsyncReplayBuffer(saving.AsyncSaves, h.Known):
         }  # fmt: skip
         how = {
             "batch_size": batch_size, "seed": seed, "prefetch": prefetch, "cache_bytes": cache_bytes,
-            "write_behind": write_behind, "poll_interval": poll_interval,
+            "write_behind": write_behind, "poll_interval": poll_interval, "call_timeout": call_timeout,
         }  # fmt: skip
         mode = h.mode(options, fresh)
         self._prepare(url, name, options, how)
@@ -78,11 +79,11 @@ class AsyncReplayBuffer(saving.AsyncSaves, h.Known):
     async def attach(
         cls, url: object, name: str, *, timeout: float | None = None, batch_size: int | None = None,
         seed: int | None = None, prefetch: int = 0, cache_bytes: int = 0, write_behind: float | None = None,
-        poll_interval: float = 1.0,
+        poll_interval: float = 1.0, call_timeout: float | None = None,
     ) -> Self:  # fmt: skip
         how = {
             "batch_size": batch_size, "seed": seed, "prefetch": prefetch, "cache_bytes": cache_bytes,
-            "write_behind": write_behind, "poll_interval": poll_interval,
+            "write_behind": write_behind, "poll_interval": poll_interval, "call_timeout": call_timeout,
         }  # fmt: skip
         limit = opt.seconds("timeout", timeout)
         h.shared(url)
@@ -142,10 +143,11 @@ class AsyncReplayBuffer(saving.AsyncSaves, h.Known):
             h.name_call(error, call)
             raise
 
-    async def _run(self, call: str, operation: Any, *args: Any, timeout: float = CALL_SECONDS) -> Any:
+    async def _run(self, call: str, operation: Any, *args: Any, timeout: float | None = None) -> Any:
         now = await self._runtime()
+        limit = now.core.bound(CALL_SECONDS) if timeout is None else timeout
         try:
-            return await now.run(operation, *args, timeout=timeout)
+            return await now.run(operation, *args, timeout=limit)
         except ReplayError as error:
             h.name_call(error, call)
             raise
@@ -155,8 +157,8 @@ class AsyncReplayBuffer(saving.AsyncSaves, h.Known):
     async def add(
         self, record: Any, *, priority: Any = None, version: Any = None, timeout: float | None = None, cancel_event: Any = None
     ) -> Any:  # fmt: skip
-        terms = h.terms(timeout, cancel_event)
         core = (await self._runtime()).core
+        terms = h.terms(core, timeout, cancel_event)
         given, origin = args.priorities(core, priority, 1), versions.origin(core, version, 1)
         rows = encode_record(record, core.schema)
         if self._behind is not None and core.schema is not None:
@@ -165,9 +167,9 @@ class AsyncReplayBuffer(saving.AsyncSaves, h.Known):
         return done(asyncio.get_running_loop().create_future(), index) if self._behind is not None else index
 
     async def flush(self, timeout: float | None = None, cancel_event: Any = None) -> None:
-        await self._runtime()
+        core = (await self._runtime()).core
         if self._behind is not None:
-            await self._behind.flush(h.terms(timeout, cancel_event))
+            await self._behind.flush(h.terms(core, timeout, cancel_event))
 
     async def _write_out(self, items: Sequence[Item], settled: Any) -> None:
         await (await self._runtime()).run(behind.write_out, items, settled, timeout=opt.FOREVER)
@@ -175,8 +177,8 @@ class AsyncReplayBuffer(saving.AsyncSaves, h.Known):
     async def extend(
         self, batch: Any, *, priority: Any = None, version: Any = None, timeout: float | None = None, cancel_event: Any = None
     ) -> NDArray[np.int64]:  # fmt: skip
-        terms = h.terms(timeout, cancel_event)
         core = (await self._runtime()).core
+        terms = h.terms(core, timeout, cancel_event)
         if self._behind is not None:
             began = core.clock()
             await self._behind.flush(terms)
@@ -220,7 +222,7 @@ class AsyncReplayBuffer(saving.AsyncSaves, h.Known):
             taken = await self._ahead.take(h.until(core, wish))
             if taken is not None:
                 return taken if return_info else taken[0]
-        return await self._run("sample", draw.sample, wish, decode, timeout=wish.timeout if wish.wait else CALL_SECONDS)
+        return await self._run("sample", draw.sample, wish, decode, timeout=wish.timeout if wish.wait else None)
 
     async def _moment(self) -> tuple[str, ...]:
         moment: tuple[str, ...] = await self._read("sample", read.moment)
@@ -257,7 +259,7 @@ class AsyncReplayBuffer(saving.AsyncSaves, h.Known):
         return bool(await self._run("can_sample", waits.can, wish))
 
     async def wait_until_writable(self, n: int = 1, timeout: float | None = None, cancel_event: Any = None) -> bool:
-        wish = h.room_wish(n, timeout, cancel_event)
+        wish = h.room_wish((await self._runtime()).core, n, timeout, cancel_event)
         return bool(await self._run("wait_until_writable", waits.wait_until, wish, timeout=wish.timeout))
 
     async def can_insert(self, n: int = 1) -> bool:

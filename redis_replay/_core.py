@@ -136,6 +136,7 @@ class Core:
         self.record_bytes = 0
         self.cache: Cache | None = None
         self.bulk_limit: int | None = None  # bytes of one value, where the server tells
+        self.call_timeout: float | None = None  # seconds
 
     def configure(self, config: dict[str, str]) -> None:
         """Takes over what `open` answered.
@@ -170,12 +171,17 @@ class Core:
         """The same buffer for another process: no lane, no channel and no random number in common."""
         new = Core(self.keys, self.poll_interval, None, self.clock)
         new.identify(self.identity())
+        new.call_timeout = self.call_timeout
         new.keep_payloads(self.cache.limit if self.cache is not None else 0)
         return new
 
     def keep_payloads(self, limit: int) -> None:
         """Has a cache of so many bytes; 0: none."""
         self.cache = Cache(limit) if limit else None
+
+    def bound(self, seconds: float) -> float:
+        """What bounds a call that is given no timeout: the handle's, if it has one; else `seconds`."""
+        return seconds if self.call_timeout is None else self.call_timeout
 
     @property
     def dates(self) -> bool:

@@ -8,7 +8,6 @@ from redis_replay import _ops_lease as leases
 from redis_replay import _ops_sample as draw
 from redis_replay import _scripts as scripts
 from redis_replay._ahead import Place
-from redis_replay._core import CALL_SECONDS
 from redis_replay._shell import Shell
 from redis_replay._types import LeasesEnded
 
@@ -68,7 +67,7 @@ class Draws(Shell):
     ) -> Any:  # fmt: skip
         """What `decode` makes of a batch. Where it raises, the batch goes back."""
         wish = h.draw_wish(self._runtime().core, self._setup.batch_size, batch_size, min_items, wait, patience, lease)
-        return self._run("sample", draw.sample, wish, decode, timeout=wish.timeout if wish.wait else CALL_SECONDS)
+        return self._run("sample", draw.sample, wish, decode, timeout=wish.timeout if wish.wait else None)
 
     def ack(self, lease: Any) -> LeasesEnded:
         """The reader is done with a batch: its uses count, and what had its last one is consumed.

@@ -46,11 +46,13 @@ class Setup:
     prefetch: int = 0
     cache_bytes: int = 0
     write_behind: float | None = None
+    call_timeout: float | None = None
 
     def core(self, seed: int | None) -> Core:
         """A new core for this process."""
         core = Core(Keys(self.name, self.address.db), self.poll_interval, seed, monotonic)
         core.keep_payloads(self.cache_bytes)
+        core.call_timeout = self.call_timeout
         return core
 
 
@@ -85,8 +87,8 @@ class Known(Versioned):
 
     @property
     def sampler(self) -> Sampler:
-        """How records are drawn."""
-        return self._own.sampler
+        """How records are drawn. Its beta is that of this handle now."""
+        return self._own.sampler.annealed(self._own.beta)
 
     @property
     def consume_after_n_samples(self) -> int | None:
@@ -114,6 +116,7 @@ class Known(Versioned):
 def setup(
     target: object, name: object, options: dict[str, Any], *, batch_size: object = None, poll_interval: object = 1.0,
     seed: object = None, prefetch: object = 0, cache_bytes: object = 0, write_behind: object = None,
+    call_timeout: object = None,
 ) -> tuple[Setup, EmbeddedServer | None]:  # fmt: skip
     """Checks the arguments of a handle. Starts the server of an embedded:// URL, after the checks."""
     checked_name = check_name(name)
@@ -126,10 +129,10 @@ def setup(
     if depth and batch_size is None:
         raise ArgumentError(name="prefetch", allowed="given together with batch_size", found=prefetch)
     cached = opt.whole_number("cache_bytes", cache_bytes, 0, 2**53 - 1)
-    delay = opt.delay_seconds(write_behind)
+    delay, limit = opt.delay_seconds(write_behind), opt.call_seconds(call_timeout)
     server = resolve(target) if isinstance(target, str) and target.startswith("embedded:") else None
     address = Address(server or target)
-    return Setup(address, checked_name, batch_size, poll, seed, depth, cached, delay), server
+    return Setup(address, checked_name, batch_size, poll, seed, depth, cached, delay, limit), server
 
 
 def check_prefetch(setup: Setup, core: Core) -> None:
@@ -223,14 +226,14 @@ class Patience:
     cancel_event: object
     stall_timeout: object
 
-    def checked(self) -> dict[str, Any]:
+    def checked(self, core: Core) -> dict[str, Any]:
         """The fields of a Wish.
 
         Raises:
             ArgumentError, ArgumentTypeError: one is not allowed, whether or not the call would wait.
         """
         return {
-            "timeout": opt.seconds("timeout", self.timeout),
+            "timeout": core.bound(opt.FOREVER) if self.timeout is None else opt.seconds("timeout", self.timeout),
             "cancel_event": opt.cancel(self.cancel_event),
             "stall_timeout": opt.seconds("stall_timeout", self.stall_timeout),
         }
@@ -240,7 +243,7 @@ def draw_wish(
     core: Core, default: int | None, batch_size: object, min_items: object, wait: bool, patience: Patience, lease: object
 ) -> _ops_wait.Wish:
     """The wish of `sample`, of the thread or task that runs."""
-    how, me = patience.checked(), caller()
+    how, me = patience.checked(core), caller()
     n, least = sizes(core, default, batch_size, min_items)
     how |= {"wait": opt.flag("wait", wait), "lease": lent(core, lease), "owner": me, "before": me}
     return _ops_sample.sample_wish(n, least, with_bytes=core.cache is None, **how)
@@ -260,14 +263,14 @@ def is_ahead(setup: Setup, batch_size: object, min_items: object, lease: object)
 
 def until(core: Core, wish: _ops_wait.Wish) -> Callable[[], bool]:
     """Whether a call shall wait no longer for a batch that is on its way."""
-    end = core.clock() + (wish.timeout if wish.wait else CALL_SECONDS)
+    end = core.clock() + (wish.timeout if wish.wait else core.bound(CALL_SECONDS))
     stopped = _ops_wait.stop(core, wish) or (lambda: core.closed)
     return lambda: core.clock() >= end or stopped()
 
 
 def wait_wish(core: Core, default: int | None, min_items: object, patience: Patience) -> _ops_wait.Wish:
     """The wish of `wait_until_sampleable`."""
-    how = patience.checked()
+    how = patience.checked(core)
     return _ops_wait.wait_wish(needed(core, default, min_items), 0, wait=True, **how)
 
 
@@ -277,9 +280,9 @@ def can_wish(core: Core, default: int | None, n: object) -> _ops_wait.Wish:
     return _ops_wait.wait_wish(need, need, wait=False)
 
 
-def room_wish(n: object, timeout: object, cancel_event: object) -> _ops_wait.Wish:
+def room_wish(core: Core, n: object, timeout: object, cancel_event: object) -> _ops_wait.Wish:
     """The wish of `wait_until_writable`."""
-    how = Patience(timeout, cancel_event, None).checked()
+    how = Patience(timeout, cancel_event, None).checked(core)
     return _ops_wait.room_wish(opt.whole_number("n", n, 1, opt.MAX_CAPACITY), 0, wait=True, **how)
 
 
@@ -289,13 +292,14 @@ def room_now(n: object) -> _ops_wait.Wish:
     return _ops_wait.room_wish(number, number, wait=False)
 
 
-def terms(timeout: object, cancel_event: object) -> _ops_write.Terms:
+def terms(core: Core, timeout: object, cancel_event: object) -> _ops_write.Terms:
     """How long a write waits.
 
     Raises:
         ArgumentError, ArgumentTypeError: an argument is not allowed.
     """
-    return _ops_write.Terms(opt.seconds("timeout", timeout), opt.cancel(cancel_event))
+    how = Patience(timeout, cancel_event, None).checked(core)
+    return _ops_write.Terms(how["timeout"], how["cancel_event"])
 
 
 def pace(core: Core, limiter: object) -> scripts.Script:

@@ -30,14 +30,16 @@ def end(
         many leases were ended in steps before.
     """
     for question in core.leases.questions(names):
-        yield from rq.learn(core, question, until or core.clock() + CALL_SECONDS, stop)
+        yield from rq.learn(core, question, until or core.clock() + core.bound(CALL_SECONDS), stop)
     known = core.leases.take_ended(names)
     names = [name for name in names if name not in known]
     applied = late = 0
     while (done := applied + late) < len(names):
         script = verb(lease=names[done : done + MANY])
         try:
-            reply = yield from _ask(core, lane, script, names[done : done + MANY], until or core.clock() + CALL_SECONDS, stop)
+            reply = yield from _ask(
+                core, lane, script, names[done : done + MANY], until or core.clock() + core.bound(CALL_SECONDS), stop
+            )
         except ReplayError as error:
             error.done = done
             raise

@@ -40,9 +40,9 @@ def stored_schema(core: Core, expected_hash: str | None = None, until: float | N
     return core.schema
 
 
-def stats(core: Core) -> Generator[Step, Any, dict[str, Any]]:
-    """Every counter, in one round trip."""
-    reply = yield from rq.ask(core, scripts.stats())
+def stats(core: Core, within: float | None = None) -> Generator[Step, Any, dict[str, Any]]:
+    """Every counter, in one round trip, that may take `within` seconds; None: as any call."""
+    reply = yield from rq.ask(core, scripts.stats(), None if within is None else core.clock() + within)
     texts = reply.texts()
     raw: dict[str, Any] = {
         name: value if name in TEXTS else stored.number(core.keys, "counters", name, value)

@@ -128,7 +128,7 @@ def patience(core: Core, wish: Wish, deadline: float) -> float:
     """Until when a server that does not answer is waited for: the caller's deadline, if a wait has one; and a little more."""
     if wish.wait:
         return (deadline if deadline < FOREVER else core.clock() + PATIENCE_SECONDS) + GRACE_SECONDS
-    return min(deadline, core.clock() + CALL_SECONDS) + GRACE_SECONDS
+    return min(deadline, core.clock() + core.bound(CALL_SECONDS)) + GRACE_SECONDS
 
 
 def _listen(core: Core, lane: Lane, deadline: float) -> Generator[Step, Any, bool]:

@@ -264,7 +264,7 @@ def change(
     core: Core, lane: Lane, script: scripts.Script, answers: tuple[str, ...] = ("OK",)
 ) -> Generator[Step, Any, Reply]:  # fmt: skip
     """A change without payloads: remove, empty, shutdown, reopen, another rate limiter."""
-    reply: Reply = yield from rq.request(core, lane, script, core.clock() + CALL_SECONDS, writes=True)
+    reply: Reply = yield from rq.request(core, lane, script, core.clock() + core.bound(CALL_SECONDS), writes=True)
     if reply.word not in answers:
         raise rq.refused(core, script.verb, reply)
     return reply

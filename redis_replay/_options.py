@@ -98,6 +98,16 @@ def delay_seconds(value: object) -> float | None:
     return number
 
 
+def call_seconds(value: object) -> float | None:
+    """call_timeout; None: no such bound."""
+    if value is None:
+        return None
+    number = seconds("call_timeout", value)
+    if not 0.05 <= number <= 86_400:
+        raise ArgumentError(name="call_timeout", allowed="a number of seconds from 0.05 to 86,400, or None", found=value)
+    return number
+
+
 def cancel(event: object) -> Any:
     """`event` if it can be asked `is_set()`.
 

@@ -177,7 +177,7 @@ def deliver_once(
         ConnectionLostError, ServerRefusedError: none came in time.
     """
     try:
-        answer, _ = yield from deliver(core, step, core.clock() + CALL_SECONDS if until is None else until, stop)
+        answer, _ = yield from deliver(core, step, core.clock() + core.bound(CALL_SECONDS) if until is None else until, stop)
     except UnansweredError as lost:
         raise lost.error from lost.error.__cause__
     return answer

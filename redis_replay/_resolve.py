@@ -24,14 +24,14 @@ def attach_async(runtime: Any, error: BaseException) -> None:
 def _ask(runtime: Any, question: Question) -> Outcome:
     if not question.closed:
         _check(runtime.core, question, foreign=runtime.foreign)
-        runtime.drive(rq.learn(runtime.core, question, runtime.core.clock() + CALL_SECONDS))
+        runtime.drive(rq.learn(runtime.core, question, runtime.core.clock() + runtime.core.bound(CALL_SECONDS)))
     return _answer(runtime.core, question)
 
 
 async def _ask_async(runtime: Any, question: Question) -> Outcome:
     if not question.closed:
         _check(runtime.core, question, foreign=runtime.foreign)
-        await runtime.drive(rq.learn(runtime.core, question, runtime.core.clock() + CALL_SECONDS))
+        await runtime.drive(rq.learn(runtime.core, question, runtime.core.clock() + runtime.core.bound(CALL_SECONDS)))
     return _answer(runtime.core, question)
 
 

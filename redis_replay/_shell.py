@@ -71,9 +71,11 @@ class Shell(h.Known, ABC):
             h.name_call(error, call)
             raise
 
-    def _run(self, call: str, operation: Any, *args: Any, timeout: float = CALL_SECONDS) -> Any:
+    def _run(self, call: str, operation: Any, *args: Any, timeout: float | None = None) -> Any:
+        now = self._runtime()
+        limit = now.core.bound(CALL_SECONDS) if timeout is None else timeout
         try:
-            return self._runtime().run(operation, *args, timeout=timeout)
+            return now.run(operation, *args, timeout=limit)
         except ReplayError as error:
             h.name_call(error, call)
             raise

@@ -58,6 +58,8 @@ class ReplayBuffer(saving.Saves, versions.SetsVersion, Draws):
             `extend` wait for all of it, `shutdown` and `close` for 5 s, no other call. What is taken is lost with a killed
             process.
         poll_interval: seconds after which a wait looks again although no notice came, 0.01 to 600.
+        call_timeout: seconds, 0.05 to 86,400, that bound each call which is given no `timeout`: waits, outages, all of it (of a
+            checkpoint, each step); a call's own timeout=inf is without end. None: such waits have no end, other calls have 5 s.
         fresh: delete the buffer first, if it is there.
 
     Settings that are left out are not compared; an explicit None is.
@@ -87,6 +89,7 @@ class ReplayBuffer(saving.Saves, versions.SetsVersion, Draws):
         cache_bytes: int = 0,
         write_behind: float | None = None,
         poll_interval: float = 1.0,
+        call_timeout: float | None = None,
         fresh: bool = False,
     ) -> None:
         options = {
@@ -95,7 +98,7 @@ class ReplayBuffer(saving.Saves, versions.SetsVersion, Draws):
         }  # fmt: skip
         how = {
             "batch_size": batch_size, "seed": seed, "prefetch": prefetch, "cache_bytes": cache_bytes,
-            "write_behind": write_behind, "poll_interval": poll_interval,
+            "write_behind": write_behind, "poll_interval": poll_interval, "call_timeout": call_timeout,
         }  # fmt: skip
         mode = h.mode(options, fresh)
         self._prepare(url, name, options, how)
@@ -105,7 +108,7 @@ class ReplayBuffer(saving.Saves, versions.SetsVersion, Draws):
     def attach(
         cls, url: object, name: str, *, timeout: float | None = None, batch_size: int | None = None,
         seed: int | None = None, prefetch: int = 0, cache_bytes: int = 0, write_behind: float | None = None,
-        poll_interval: float = 1.0,
+        poll_interval: float = 1.0, call_timeout: float | None = None,
     ) -> Self:  # fmt: skip
         """A handle on a buffer that somebody creates, perhaps later; also while the server is still starting.
 
@@ -118,7 +121,7 @@ class ReplayBuffer(saving.Saves, versions.SetsVersion, Draws):
         """
         how = {
             "batch_size": batch_size, "seed": seed, "prefetch": prefetch, "cache_bytes": cache_bytes,
-            "write_behind": write_behind, "poll_interval": poll_interval,
+            "write_behind": write_behind, "poll_interval": poll_interval, "call_timeout": call_timeout,
         }  # fmt: skip
         limit = opt.seconds("timeout", timeout)
         h.shared(url)
@@ -151,8 +154,8 @@ class ReplayBuffer(saving.Saves, versions.SetsVersion, Draws):
             so long. ReplayCancelledError, BufferShutDownError, LimitError, OutOfMemoryError, BufferGoneError,
             ConnectionLostError; OutcomeUnknownError: no reply came.
         """
-        terms = h.terms(timeout, cancel_event)
         core = self._runtime().core
+        terms = h.terms(core, timeout, cancel_event)
         given, origin = args.priorities(core, priority, 1), versions.origin(core, version, 1)
         rows = encode_record(record, core.schema)
         if self._behind is not None and core.schema is not None:
@@ -167,9 +170,9 @@ class ReplayBuffer(saving.Saves, versions.SetsVersion, Draws):
             NotWrittenError: some of it is not, since the last call: the future of each knows why. ReplayTimeoutError,
             ReplayCancelledError: what was taken stays taken.
         """
-        self._runtime()
+        core = self._runtime().core
         if self._behind is not None:
-            self._behind.flush(h.terms(timeout, cancel_event))
+            self._behind.flush(h.terms(core, timeout, cancel_event))
 
     def extend(
         self, batch: Any, *, priority: Any = None, version: Any = None, timeout: float | None = None, cancel_event: Any = None
@@ -189,8 +192,8 @@ class ReplayBuffer(saving.Saves, versions.SetsVersion, Draws):
             `done` of any other error says how many records were written in steps before. ArgumentError: more records in
             one step than the rate limiter ever lets through at once.
         """
-        terms = h.terms(timeout, cancel_event)
         core = self._runtime().core
+        terms = h.terms(core, timeout, cancel_event)
         if self._behind is not None:
             began = core.clock()
             self._behind.flush(terms)
@@ -267,7 +270,7 @@ class ReplayBuffer(saving.Saves, versions.SetsVersion, Draws):
             ArgumentError: it never lets so many in at once. BufferShutDownError, also while it is draining; BufferGoneError,
             BufferClosedError, ConnectionLostError, ArgumentTypeError.
         """
-        wish = h.room_wish(n, timeout, cancel_event)
+        wish = h.room_wish(self._runtime().core, n, timeout, cancel_event)
         return bool(self._run("wait_until_writable", waits.wait_until, wish, timeout=wish.timeout))
 
     def can_insert(self, n: int = 1) -> bool:

@@ -42,12 +42,16 @@ def is_lazy_stack(value: object) -> bool:
 
 
 def non_tensor(value: Any, n: int | None) -> Any:
-    """What a NonTensorData or NonTensorStack holds (with `n`: a list of n values); any other value as it is."""
+    """What a NonTensorData or NonTensorStack holds (with `n`: a list of n values); a tensorclass as a TensorDict; any other
+    value as it is.
+    """
     tensordict = None if is_tensor(value) else sys.modules.get("tensordict")
     if tensordict is not None and isinstance(value, tensordict.NonTensorStack):
         return value.tolist()
     if tensordict is not None and isinstance(value, tensordict.NonTensorData):
         return value.data if n is None else [value.data] * n
+    if tensordict is not None and tensordict.is_tensorclass(value):
+        return value.to_tensordict()
     return value
 
 

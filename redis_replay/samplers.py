@@ -65,6 +65,10 @@ class Sampler:
         """The same with another exponent of priorities, if it has one."""
         return self
 
+    def annealed(self, beta: float) -> "Sampler":  # noqa: ARG002
+        """The same with another exponent of importance weights, if it has one."""
+        return self
+
     def probability(self, n: int, live: int, priority: Floats | None, whole: Whole | None) -> Floats:  # noqa: ARG002
         """With which one draw gives each of the `n` records that it gave, of `live` ones: float64 (n,). Of an end: 1."""
         return np.ones(n)
@@ -141,6 +145,10 @@ class Prioritized(Sampler):
     def weighing_by(self, alpha: float) -> Sampler:
         """The same with another alpha."""
         return self if alpha == self.alpha else replace(self, alpha=alpha)
+
+    def annealed(self, beta: float) -> Sampler:
+        """The same with another beta."""
+        return self if beta == self.beta else replace(self, beta=beta)
 
     def probability(self, n: int, live: int, priority: Floats | None, whole: Whole | None) -> Floats:  # noqa: ARG002
         """Weight / the sum of all weights."""

@@ -41,6 +41,7 @@ class ReplayDataset(IterableDataset[Any]):
         return_info: give (batch, info): a dict of the fields of redis_replay.SampleInfo, arrays as tensors.
         seed: of the draws: each worker's stream follows from it, its number, and how many iterations there were: another one in
             each of them. None is fresh entropy.
+        cache_bytes: as redis_replay.ReplayBuffer, of each worker: it has a cache of its own, for one iteration.
 
     An item is a dict of tensors (B, ...), also where TensorDicts were written; texts are lists.
 
@@ -53,13 +54,16 @@ class ReplayDataset(IterableDataset[Any]):
     def __init__(
         self, url: object, name: str, *, batch_size: int, num_batches: int | None = None, timeout: float | None = None,
         stall_timeout: float | None = None, min_items: int | None = None, return_info: bool = False, seed: int | None = None,
-        poll_interval: float = 1.0,
+        cache_bytes: int = 0, poll_interval: float = 1.0,
     ) -> None:  # fmt: skip
         super().__init__()
         _check("batch_size", batch_size, 1)
         self._num_batches = None if num_batches is None else _check("num_batches", num_batches, 0)
         self._seed = None if seed is None else _check("seed", seed, 0)
-        self._where = {"url": url, "name": name, "timeout": timeout, "batch_size": batch_size, "poll_interval": poll_interval}
+        self._where = {
+            "url": url, "name": name, "timeout": timeout, "batch_size": batch_size, "cache_bytes": cache_bytes,
+            "poll_interval": poll_interval,
+        }  # fmt: skip
         self._draw = {"timeout": timeout, "stall_timeout": stall_timeout, "min_items": min_items}
         self._return_info = return_info
         # Iterations begun by each worker: their processes may be new ones each time, so it lies in memory that all share.

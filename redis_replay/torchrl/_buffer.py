@@ -5,11 +5,15 @@ from typing import Any, Self
 
 import numpy as np
 import torch
+from tensordict import TensorDict
 
 from redis_replay import ReplayBuffer, Updated
+from redis_replay import _arguments as args
+from redis_replay import _ops_read as read
 from redis_replay import _options as opt
 from redis_replay._clock import sleep
 from redis_replay._core import Core
+from redis_replay._decode import decode_batch
 from redis_replay._handle import Patience, decoder
 from redis_replay._ops_sample import Drawn
 from redis_replay._types import SampleInfo
@@ -28,8 +32,8 @@ class RedisReplayBuffer(Saves):
 
     Args:
         url, name, capacity, batch_size, sampler, remover, rate_limiter, consume_after_n_samples, lease, max_staleness, seed,
-            poll_interval, fresh: as redis_replay.ReplayBuffer. `capacity` stands for TorchRL's `storage`; samplers are those
-            of redis_replay.samplers.
+            cache_bytes, poll_interval, fresh: as redis_replay.ReplayBuffer. `capacity` stands for TorchRL's `storage`; samplers
+            are those of redis_replay.samplers.
         priority_key: where `extend` and `update_tensordict_priority` find priorities, if the sampler goes by them.
         transform: a torchrl Transform, or a callable: applied to batches that are sampled, and its inverse to data that is
             written. Of this handle and its copies alone.
@@ -38,6 +42,8 @@ class RedisReplayBuffer(Saves):
         pin_memory: pin what is sampled, where there is a CUDA device.
         device: where batches go.
         prefetch: batches drawn ahead in threads. Needs batch_size; not for a buffer that consumes.
+        call_timeout: as redis_replay.ReplayBuffer: seconds that bound each call which is given no `timeout`, as those of
+            collectors and trainers are. Of this handle and its copies, in every process.
 
     Raises:
         as redis_replay.ReplayBuffer; ArgumentError: arguments exclude each other.
@@ -49,14 +55,15 @@ class RedisReplayBuffer(Saves):
         consume_after_n_samples: object = opt.UNSET, lease: object = opt.UNSET, max_staleness: object = opt.UNSET,
         priority_key: str = "td_error", transform: object = None, transform_factory: Callable[[], object] | None = None,
         collate_fn: Callable[[Any], Any] | None = None, pin_memory: bool = False, device: Any = None,
-        prefetch: int | None = None, seed: int | None = None, poll_interval: float = 1.0, fresh: bool = False,
+        prefetch: int | None = None, cache_bytes: int = 0, seed: int | None = None, poll_interval: float = 1.0,
+        call_timeout: float | None = None, fresh: bool = False,
     ) -> None:  # fmt: skip
         self._prepare(priority_key, transform, transform_factory, collate_fn, pin_memory, device)
         self._plan(prefetch, batch_size, consume_after_n_samples)
         made = ReplayBuffer(
             url, name, capacity=capacity, batch_size=batch_size, sampler=sampler, remover=remover, rate_limiter=rate_limiter,
             consume_after_n_samples=consume_after_n_samples, lease=lease, max_staleness=max_staleness, seed=seed,
-            poll_interval=poll_interval, fresh=fresh,
+            cache_bytes=cache_bytes, poll_interval=poll_interval, call_timeout=call_timeout, fresh=fresh,
         )  # fmt: skip
         self._take(made, owner=True)
         self._opened()
@@ -66,7 +73,8 @@ class RedisReplayBuffer(Saves):
         cls, url: object, name: str, *, timeout: float | None = None, batch_size: int | None = None,
         priority_key: str = "td_error", transform: object = None, transform_factory: Callable[[], object] | None = None,
         collate_fn: Callable[[Any], Any] | None = None, pin_memory: bool = False, device: Any = None,
-        prefetch: int | None = None, seed: int | None = None, poll_interval: float = 1.0,
+        prefetch: int | None = None, cache_bytes: int = 0, seed: int | None = None, poll_interval: float = 1.0,
+        call_timeout: float | None = None,
     ) -> Self:  # fmt: skip
         """A client of a buffer that somebody creates, perhaps later. Arguments and errors as the constructor, and as
         redis_replay.ReplayBuffer.attach.
@@ -74,7 +82,10 @@ class RedisReplayBuffer(Saves):
         self = cls.__new__(cls)
         self._prepare(priority_key, transform, transform_factory, collate_fn, pin_memory, device)
         self._plan(prefetch, batch_size, None)
-        made = ReplayBuffer.attach(url, name, timeout=timeout, batch_size=batch_size, seed=seed, poll_interval=poll_interval)
+        made = ReplayBuffer.attach(
+            url, name, timeout=timeout, batch_size=batch_size, seed=seed, cache_bytes=cache_bytes, poll_interval=poll_interval,
+            call_timeout=call_timeout,
+        )  # fmt: skip
         self._take(made, owner=False)
         self._opened()
         return self
@@ -105,7 +116,12 @@ class RedisReplayBuffer(Saves):
         Args:
             update_priority: False leaves what is under `priority_key` alone; else it is the records' priority, largest of each.
             timeout, cancel_event: as redis_replay.ReplayBuffer.extend, with its errors.
+
+        Raises:
+            ArgumentError: also for a TensorDict without batch dimensions.
         """
+        if getattr(data, "batch_size", None) == torch.Size([]):
+            raise ArgumentError(name="data", allowed="of a batch size [n, ...]: `add` writes one record", found="batch_size=[]")
         rows = self._path.inward(data)
         if rows is None or not len(rows):
             return torch.zeros(0, dtype=torch.long)
@@ -124,9 +140,11 @@ class RedisReplayBuffer(Saves):
             return None if any(one is None for one in each) else np.concatenate(each)
         return path.reduced(data, self.priority_key) if data.get(self.priority_key, None) is not None else None
 
-    def update_priority(self, index: Any, priority: Any) -> Updated:
-        """As redis_replay.ReplayBuffer.update_priority: what is not stored any more is ignored, and counted."""
-        return self.buffer.update_priority(index, priority)
+    def update_priority(self, index: Any, priority: Any) -> Updated | None:
+        """As redis_replay.ReplayBuffer.update_priority: what is not stored any more is ignored, and counted. Does nothing where
+        the sampler has no priorities, as TorchRL.
+        """
+        return self.buffer.update_priority(index, priority) if self.sampler.weighs else None
 
     def update_tensordict_priority(self, data: Any) -> Updated | None:
         """Sets the priorities that a sampled TensorDict holds under `priority_key`, the largest of each record, by its "index".
@@ -228,8 +246,38 @@ class RedisReplayBuffer(Saves):
     # Looking
 
     def __getitem__(self, index: Any) -> Any:
-        """The record stored under an index, or the batch under many, through the transform. Draws nothing."""
-        return self._path.shown(self.buffer.get(index), len(index) if np.ndim(index) else None)
+        """The record stored under an index, or the batch under many, with "index", through the transform. Draws nothing.
+
+        Args:
+            index: one or many, as `extend` gave them; a slice of them: what is stored of these, `[:]` everything; or a key:
+                that leaf of everything.
+
+        Raises:
+            ArgumentError: an index below 1, as they are no positions. RecordNotFoundError: one is not stored any more.
+        """
+        if isinstance(index, str) or (isinstance(index, tuple) and index and all(isinstance(key, str) for key in index)):
+            return self[:].get(index)
+        if isinstance(index, slice) or index is Ellipsis:
+            return self._between(*path.bounds(index))
+        if isinstance(index, torch.Tensor):
+            index = index.cpu().numpy()
+        wanted = args.indices(index)
+        return self._path.shown(self.buffer.get(index), wanted if np.ndim(index) else wanted[0])
+
+    def _between(self, low: int, high: float, step: int) -> Any:
+        """What is stored from index `low` on, below `high`."""
+        found: dict[int, bytes] = {}
+        after = low - 1
+        while True:
+            page = self.buffer._read("records", read.page, after)
+            found |= {i: payload for i, payload in zip(*page[1:], strict=True) if i < high}
+            after = page[0]
+            if not after or after >= high - 1:
+                break
+        index = list(found)[::step]
+        schema = self.buffer._own.schema
+        data = decode_batch(schema, [found[i] for i in index], index) if schema is not None else TensorDict({}, [0])
+        return self._path.shown(data, index)
 
     def __len__(self) -> int:
         """Records that may be drawn now: `size`, and `sampleable_size`."""
@@ -275,14 +323,18 @@ class RedisReplayBuffer(Saves):
         """The Compose that batches go through."""
         return self._path.transform
 
-    def append_transform(self, transform: Any) -> Self:
-        """Adds a transform at the end: of this handle, its clients in this process, and copies pickled from now on."""
-        self._path.transform.append(path.as_transform(transform))
+    def append_transform(self, transform: Any, *, invert: bool = False) -> Self:
+        """Adds a transform at the end: of this handle, its clients in this process, and copies pickled from now on.
+
+        Args:
+            invert: apply it to what is written, and its inverse to what is read.
+        """
+        self._path.transform.append(path.as_transform(transform, invert=opt.flag("invert", invert)))
         return self
 
-    def insert_transform(self, index: int, transform: Any) -> Self:
+    def insert_transform(self, index: int, transform: Any, *, invert: bool = False) -> Self:
         """Adds a transform at a place: as `append_transform`."""
-        self._path.transform.insert(index, path.as_transform(transform))
+        self._path.transform.insert(index, path.as_transform(transform, invert=opt.flag("invert", invert)))
         return self
 
     # Life

@@ -2,6 +2,7 @@
 
 import copy
 import random
+import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
@@ -43,6 +44,8 @@ class ReplayBufferEnsemble(SavesAll):
         sample_from_all: draw from each member, every time; not together with p.
         num_buffer_sampled: batches of one sample; all members by default.
         transform: as RedisReplayBuffer, applied to the stacked batch.
+        call_timeout: seconds that bound a wait of the ensemble which is given no `timeout`; calls to a member are bound by its
+            own.
         skip_down: leave out members whose server does not answer, until it does; False: MemberDownError.
         seed: of the choice of members.
 
@@ -52,7 +55,8 @@ class ReplayBufferEnsemble(SavesAll):
 
     def __init__(
         self, *rbs: RedisReplayBuffer, batch_size: int | None = None, p: Any = None, sample_from_all: bool = False,
-        num_buffer_sampled: int | None = None, transform: Any = None, skip_down: bool = False, seed: int | None = None,
+        num_buffer_sampled: int | None = None, transform: Any = None, call_timeout: float | None = None,
+        skip_down: bool = False, seed: int | None = None,
     ) -> None:  # fmt: skip
         if not rbs or not all(isinstance(rb, RedisReplayBuffer) for rb in rbs):
             raise ArgumentTypeError(name="rbs", allowed="one RedisReplayBuffer or more", found=rbs)
@@ -65,6 +69,7 @@ class ReplayBufferEnsemble(SavesAll):
         if batch_size is not None:
             self._share(batch_size)
         self.transform = path.compose(transform)
+        self._call_timeout = opt.call_seconds(call_timeout)
         self._skip, self._random, self._turn = opt.flag("skip_down", skip_down), random.Random(seed), 0
         self._begin(rbs)
 
@@ -82,6 +87,10 @@ class ReplayBufferEnsemble(SavesAll):
             raise ArgumentError(name="batch_size", allowed=f"a multiple of num_buffer_sampled, {self._n}", found=number)
         return number // self._n
 
+    def _limit(self, timeout: float | None) -> float:
+        """Seconds that a wait may take; inf: without end."""
+        return opt.seconds("timeout", self._call_timeout if timeout is None else timeout)
+
     # Drawing
 
     def sample(
@@ -94,17 +103,15 @@ class ReplayBufferEnsemble(SavesAll):
             NotReadyError: too few members have enough. ReplayTimeoutError, ReplayCancelledError: of a wait. MemberDownError.
             What a member's `sample` raises.
         """
-        share, until = self._share(batch_size), monotonic() + opt.seconds("timeout", timeout)
-        stop = opt.cancel(cancel_event)
+        share, limit, stop = self._share(batch_size), self._limit(timeout), opt.cancel(cancel_event)
+        until = monotonic() + limit
         while (drawn := self._draw(share)) is None:
             if not wait:
                 raise self._too_few(NotReadyError, share)
-            left = until - monotonic()
-            patience = max(0.0, left) if timeout is not None else None
-            if not self._members.wait(share, patience, stop, self._able, every=self._all):
+            if not self._members.wait(share, max(0.0, until - monotonic()), stop, self._able, every=self._all):
                 if stop is not None and stop.is_set():
                     raise self._too_few(ReplayCancelledError, share)
-                raise self._too_few(ReplayTimeoutError, share, timeout_s=timeout, what="records")
+                raise self._too_few(ReplayTimeoutError, share, timeout_s=limit, what="records")
         try:
             return self._stacked(drawn, return_info=return_info)
         except BaseException:
@@ -177,7 +184,7 @@ class ReplayBufferEnsemble(SavesAll):
         return [i for i in self._members.up if isinstance(self._p, str) or self._p[i] > 0]
 
     def _stacked(self, drawn: list[tuple[int, Any]], *, return_info: bool) -> Any:
-        batches = [data for _, (data, _) in drawn]
+        batches = [path.plain(data) for _, (data, _) in drawn]
         made = LazyStackedTensorDict.maybe_dense_stack(batches, 0)
         index = torch.stack([torch.from_numpy(info.index) for _, (_, info) in drawn])
         who = torch.tensor([position for position, _ in drawn])[:, None].expand(index.shape).clone()
@@ -201,7 +208,8 @@ class ReplayBufferEnsemble(SavesAll):
         Raises:
             MemberDownError, and what the wait of a member raises.
         """
-        return self._members.wait(self._share(min_items), timeout, opt.cancel(cancel_event), self._able, every=self._all)
+        limit, stop = self._limit(timeout), opt.cancel(cancel_event)
+        return self._members.wait(self._share(min_items), limit, stop, self._able, every=self._all)
 
     def __iter__(self) -> Iterator[Any]:
         """Batches, without end."""
@@ -258,6 +266,10 @@ class ReplayBufferEnsemble(SavesAll):
     def close(self) -> None:
         """Closes the members' handles. Idempotent."""
         self._members.close()
+
+    def __repr__(self) -> str:
+        members = textwrap.indent(",\n".join(map(repr, self.members)), "    ")
+        return f"{type(self).__name__}(\n{members},\n    batch_size={self.batch_size})"
 
     def __getstate__(self) -> dict[str, Any]:
         """The members' addresses: no data, no socket, no thread."""

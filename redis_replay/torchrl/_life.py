@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, Self
@@ -16,6 +17,8 @@ from redis_replay.exceptions import ArgumentError, BufferClosedError, ConfigMism
 from redis_replay.torchrl import _path as path
 from redis_replay.torchrl._count import Count
 from redis_replay.torchrl._process import PerProcess
+
+SHOW_SECONDS = 0.2  # that a repr waits for the server
 
 
 class RedisStorage:
@@ -34,6 +37,17 @@ class RedisStorage:
     def __len__(self) -> int:
         """Records that are stored, those included that a reader is still fetching."""
         return self.buffer.storage_size
+
+    def __repr__(self) -> str:
+        where = repr(self.buffer).removeprefix(f"{type(self.buffer).__name__}(").removesuffix(")")
+        return f"RedisStorage({where}, len={self._len()}, max_size={self.max_size})"
+
+    def _len(self) -> int | str:
+        """For whoever prints it: a debugger or a log must not hang, nor fail."""
+        try:
+            return int(self.buffer._read("stats", read.stats, SHOW_SECONDS)["storage_size"])
+        except Exception:  # noqa: BLE001 - whatever is wrong, others will say it
+            return "unknown"
 
 
 class Life(ABC):
@@ -205,4 +219,12 @@ class Life(ABC):
         self.close()
 
     def __repr__(self) -> str:
-        return repr(self.buffer).replace(type(self.buffer).__name__, type(self).__name__, 1)
+        """As TorchRL's: storage, sampler, what else is set; `len` is "unknown" where the server does not tell it at once."""
+        made = self._path
+        parts = {
+            "storage": self.storage, "sampler": self.buffer.sampler, "batch_size": self.buffer.batch_size,
+            "transform": made.transform if len(made.transform) else None, "collate_fn": made.collate_fn,
+            "device": made.device, "prefetch": self._depth or None,
+        }  # fmt: skip
+        shown = [textwrap.indent(f"{name}={value}", "    ") for name, value in parts.items() if value is not None]
+        return f"{type(self).__name__}(\n" + ",\n".join(shown) + ")"

@@ -121,7 +121,7 @@ class Members:
         return results
 
     def wait(
-        self, need: int, timeout: float | None, cancel_event: Any, positions: Sequence[int], *, every: bool
+        self, need: int, timeout: float, cancel_event: Any, positions: Sequence[int], *, every: bool
     ) -> bool:  # fmt: skip
         """Blocks until one of these, or every one that answers, has `need` records. False at the timeout or when cancelled.
 

@@ -61,18 +61,25 @@ CALLS = {
     "shutdown": call("shutdown"),
     "reopen": call("reopen"),
     "delete": call("delete"),
-    "open": lambda handle, url: ReplayBuffer(url, "b"),
+    "open": lambda handle, url: ReplayBuffer(url, "b", call_timeout=0.3),
     "attach": lambda handle, url: ReplayBuffer.attach(url, "b", timeout=0.5),
 }
 
 
-@pytest.mark.parametrize("how", HOW)
-@pytest.mark.parametrize("kind", ["sync", "async"])
-def test_every_call_on_a_dead_server_ends(doomed, kind, how, monkeypatch):
-    """Each call, begun when the server is dead, ends soon after its time with an error of ours, and `close()` in a moment."""
-    for module in (_requests, _ops_write, _ops_wait, _ops_admin, _ops_lease):
-        monkeypatch.setattr(module, "CALL_SECONDS", 0.3)
-    handle = open_handle(kind, None, "b", target=doomed.url, capacity=10, max_staleness=0, **QUEUE)
+@pytest.mark.parametrize(
+    ("kind", "how", "call_timeout"),
+    [("sync", "killed", None), ("async", "killed", None), ("sync", "stopped", None), ("async", "stopped", None),
+     ("sync", "stopped", 0.3), ("async", "stopped", 0.3)],
+)  # fmt: skip
+def test_every_call_on_a_dead_server_ends(doomed, kind, how, call_timeout, monkeypatch):
+    """Each call, begun when the server is dead, ends soon after its time with an error of ours, and `close()` in a moment. Its
+    time is that of all calls, or the handle's.
+    """
+    for module in (_requests, _ops_write, _ops_wait, _ops_lease):
+        monkeypatch.setattr(module, "CALL_SECONDS", 60.0 if call_timeout else 0.3)
+    monkeypatch.setattr(_ops_admin, "CALL_SECONDS", 0.3)
+    options = {"capacity": 10, "max_staleness": 0, "call_timeout": call_timeout, **QUEUE}
+    handle = open_handle(kind, None, "b", target=doomed.url, **options)
     handle.run("extend", large(2))
     os.kill(doomed.pid, HOW[how])
     running = {name: Running(one, handle, doomed.url) for name, one in CALLS.items()}

@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from redis_replay import ReplayBuffer
 from redis_replay.exceptions import ArgumentError, ArgumentTypeError, ReplayTimeoutError
 from redis_replay.samplers import Fifo, Prioritized, Uniform
 from redis_replay.torch import ReplayDataset
@@ -62,6 +63,16 @@ def test_streams_without_a_seed_are_fresh(real_server, numbers, name):
     """Also in workers that were forked of one process, whose random numbers are the same."""
     found = [tuple(batch) for _ in range(2) for one in draws(real_server.url, name) for batch in one]
     assert len(set(found)) == 8
+
+
+def test_each_worker_may_keep_what_it_drew(real_server, numbers, name, monkeypatch):
+    """cache_bytes: the batches are the same, here and in workers, and what was drawn before is not fetched again."""
+    handles, attach = [], ReplayBuffer.attach
+    monkeypatch.setattr(ReplayBuffer, "attach", lambda *where, **how: handles.append(attach(*where, **how)) or handles[-1])
+    for workers, method in ((0, None), (2, "fork")):
+        cached = draws(real_server.url, name, workers, method, seed=7, cache_bytes=2**20)
+        assert cached == draws(real_server.url, name, workers, method, seed=7)
+    assert [handle.cache_info().hits > 0 for handle in handles] == [True, False]
 
 
 def test_persistent_workers_go_on(real_server, numbers, name):

@@ -2,12 +2,13 @@
 
 import copy
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from tensordict import TensorDict, lazy_stack
-from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
+from tensordict import TensorDict, lazy_stack, tensorclass
+from torchrl.data import LazyTensorStorage, ReplayBuffer, TensorDictReplayBuffer
 
 from redis_replay.samplers import Uniform
 from redis_replay.torchrl import RedisPrioritizedReplayBuffer
@@ -97,6 +98,31 @@ def test_transforms_go_both_ways(server, make):
         make(transform=doubled, transform_factory=lambda: doubled)
 
 
+@pytest.mark.parametrize("put", ["append", "insert"])
+def test_a_transform_may_be_inverted(server, make, put):
+    """As TorchRL's: applied to what is written, and its inverse to what is read."""
+    from torchrl.envs.transforms import DoubleToFloat
+
+    def plus_one(batch):
+        return batch.apply(lambda leaf: leaf + 1)
+
+    rb, local = make(batch_size=4), TensorDictReplayBuffer(storage=LazyTensorStorage(100), batch_size=4)
+    for one in (rb, local):
+        (one.append_transform if put == "append" else partial(one.insert_transform, 0))(
+            DoubleToFloat(in_keys=["d"], in_keys_inv=["d"]), invert=True
+        )
+        one.append_transform(plus_one, invert=True)
+        one.extend(data(0, 4, d=torch.zeros(4, dtype=torch.float64)))
+    stored, theirs = rb.buffer.get([1, 2, 3, 4]), local._storage[:]
+    assert all(stored[key].dtype == theirs[key].dtype for key in ("i", "d"))
+    assert (stored["i"] == theirs["i"]).all()
+    assert (stored["d"].dtype, stored["d"].tolist()) == (torch.float32, [1.0] * 4)
+    batch, theirs = rb.sample(), local.sample()
+    assert batch["d"].dtype == theirs["d"].dtype == torch.float64
+    with pytest.raises(TypeError, match="invert"):
+        rb.append_transform(plus_one, invert="yes")
+
+
 def test_a_transform_may_keep_data_back(server, make):
     from torchrl.envs.transforms import Transform
 
@@ -109,6 +135,75 @@ def test_a_transform_may_keep_data_back(server, make):
 
     rb = make(transform=KeepsBack())
     assert (rb.extend(data(0, 3)).shape, rb.add(data(0, 1)[0])) == ((0,), None)
+    assert rb.write_count == 0
+
+
+@tensorclass
+class Inner:
+    y: torch.Tensor
+
+
+@tensorclass
+class Step:
+    x: torch.Tensor
+    inner: Inner
+    text: str = "a"
+
+
+def steps(n):
+    return Step(x=torch.arange(float(n)), inner=Inner(y=torch.zeros(n), batch_size=[n]), text="b", batch_size=[n])
+
+
+def test_a_tensorclass_comes_back_as_one(server, make):
+    """As TorchRL's, where it was written: a batch, a record, a list of them; with index and weight in the info."""
+    rb, local = make(batch_size=3), ReplayBuffer(storage=LazyTensorStorage(100), batch_size=3)
+    for one in (rb, local):
+        one.extend(steps(4))
+    rb.add(steps(1)[0])
+    rb.extend([*steps(2).unbind(0)])
+    (batch, info), theirs = rb.sample(return_info=True), local.sample()
+    assert type(batch) is type(theirs) is Step
+    assert (batch.batch_size, batch.x.dtype, batch.text) == (theirs.batch_size, theirs.x.dtype, theirs.text)
+    assert info["index"].shape == (3,)
+    assert type(rb[1]) is type(rb[:]) is Step
+    assert batch.inner["y"].shape == theirs.inner.y.shape
+
+
+def test_others_get_a_tensorclass_as_a_tensordict(server, make):
+    """They know no such class; collate_fn makes one, or its own."""
+    make().extend(steps(4))
+    other = make(attach=True, batch_size=2)
+    assert isinstance(other.sample(), TensorDict)
+    made = make(attach=True, batch_size=2, collate_fn=lambda batch: Step.from_tensordict(batch.exclude("index")), device="cpu")
+    assert isinstance(made.sample(), Step)
+
+
+def test_who_wrote_both_gets_tensordicts(server, make):
+    rb = make(batch_size=2)
+    rb.extend(steps(4))
+    rb.extend(steps(4).to_tensordict())
+    assert isinstance(rb.sample(), TensorDict)
+
+
+def test_a_tensorclass_in_a_tensordict(server, make, make_buffer):
+    """Is stored as a TensorDict, from here and from the plain handle; so is one in a list."""
+    rb = make(batch_size=2)
+    rb.extend(TensorDict({"step": steps(4), "z": torch.zeros(4)}, [4]))
+    plain = make_buffer(attach=True)
+    plain.add(TensorDict({"step": steps(1)[0], "z": torch.zeros(())}, []))
+    plain.extend([TensorDict({"step": steps(1)[0], "z": torch.zeros(())}, [])] * 2)
+    assert rb.buffer.write_count == 7
+    found = rb[[1, 5, 6]]
+    assert set(found.keys(True, True)) == {("step", "x"), ("step", "inner", "y"), "z", "index"}
+    assert found["step", "text"] == ["b"] * 3
+
+
+def test_a_batch_needs_a_batch_dimension(server, make):
+    """What has none is one record, and would be written as nothing."""
+    rb = make()
+    for one in (data(0, 1)[0], steps(1)[0]):
+        with pytest.raises(ValueError, match="`add` writes one"):
+            rb.extend(one)
     assert rb.write_count == 0
 
 
@@ -172,6 +267,18 @@ def test_a_plain_buffer_ignores_priorities(server, make):
     rb = make(batch_size=2)
     rb.extend(data(0, 2, td_error=torch.ones(2)))
     assert rb.update_tensordict_priority(rb.sample()) is None
+    assert rb.update_priority(0, 1.0) is None
+
+
+def test_the_sampler_tells_the_beta_of_now(server, make, make_buffer):
+    """Of this handle, and of copies from then on; it is its own of each."""
+    rb = prioritized(make)
+    other = make(RedisPrioritizedReplayBuffer, attach=True)
+    rb.buffer.beta = 0.95
+    assert (rb.sampler.beta, other.sampler.beta) == (0.95, 0.9)
+    assert copy.copy(rb.buffer).sampler.beta == 0.95
+    other.load_state_dict(rb.state_dict(include_data=False))
+    assert (other.sampler.beta, rb.sampler.alpha) == (0.95, 0.7)
 
 
 def test_a_priority_buffer_needs_both_exponents(server, make):

@@ -63,7 +63,7 @@ def test_each_name_of_ours_is_torchrls_or_listed():
 @pytest.mark.parametrize(
     "name",
     ["add", "extend", "sample", "can_sample", "wait_until_sampleable", "update_priority", "update_tensordict_priority", "empty",
-     "stats", "share", "shutdown", "start", "client", "next", "append_transform", "dumps", "loads",
+     "stats", "share", "shutdown", "start", "client", "next", "append_transform", "insert_transform", "dumps", "loads",
      "state_dict", "load_state_dict"],
 )  # fmt: skip
 def test_arguments_are_the_same(name):
@@ -72,7 +72,7 @@ def test_arguments_are_the_same(name):
     if theirs is None:
         pytest.skip(f"this torchrl has no {name}")
     ours, known = (inspect.signature(kind).parameters for kind in (getattr(RedisReplayBuffer, name), theirs))
-    shared = [p for p in known if p not in NAMES_OF_DATA | {"invert"}]
+    shared = [p for p in known if p not in NAMES_OF_DATA]
     assert [p for p in ours if p in shared] == shared
     assert {p: known[p].default for p in shared} == {p: ours[p].default for p in shared}
     added = {p for p in ours if p not in known} - NAMES_OF_DATA
