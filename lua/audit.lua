@@ -52,6 +52,7 @@ local function is_row(name, text)
   local k, c = name:match('^(%-?%d+) (%d+)$')
   if not k or #text == 0 or #text % 8 > 0 then return false end
   local numbers = {double.many(text, 1, #text / 8)}
+  numbers[#text / 8 + 1] = nil -- the one more
   for i, number in ipairs(numbers) do
     if not (number >= 0 and number < 2 ^ 53 and number % 1 == 0) then return false end
     numbers[i] = int(number)

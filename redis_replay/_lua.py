@@ -94,14 +94,19 @@ def _expand(root: Traversable, file: str, done: set[str], at: str = "", above: t
             yield from _expand(root, f"include/{match[1]}.lua", done, f"{file}:{number}", (*above, file))
 
 
-def _scoped(piece: str, shared: Container[str]) -> str:
+def _scoped(file: str, piece: str, shared: Container[str]) -> str:
     """A piece in a block of its own, from which only names come out that others use, too: Lua takes 200 locals at a time."""
 
     def declare(match: re.Match[str]) -> str:
-        names = match["function"] or match["names"]
-        private = [name for name in names.split(", ") if name not in used]
+        names = (match["function"] or match["names"]).split(", ")
+        private = [name for name in names if name not in used]
+        if private == names:
+            return match[0]  # as it stands: in `local struct = struct` the second one is the global
+        for name in names if match["names"] else ():
+            if re.search(rf"(?<![.\w]){name}\b(?!\s*=)", piece[match.end() :].partition("\n")[0]):
+                raise ScriptSourceError(f"{file}: others use {', '.join(names)}, so {name} cannot be made of another {name}")
         kept = f"local {', '.join(private)} " if private else ""
-        return f"{kept}function {names}(" if match["function"] else f"{kept}{names} ="
+        return f"{kept}function {names[0]}(" if match["function"] else f"{kept}{', '.join(names)} ="
 
     declared = [name for match in _LOCAL.finditer(piece) for name in (match["function"] or match["names"]).split(", ")]
     used = [name for name in declared if name in shared]
@@ -118,7 +123,7 @@ def join(root: Traversable, verb: str) -> Script:
     words = Counter(chain.from_iterable(set(_WORD.findall(piece)) for piece in pieces.values()))
     shared = {word for word, n in words.items() if n > 1}
     own = pieces.pop(f"{verb}.lua", "")
-    text = "".join(_scoped(piece, shared) for piece in pieces.values()) + own
+    text = "".join(_scoped(file, piece, shared) for file, piece in pieces.items()) + own
     return Script(verb, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 

@@ -42,9 +42,22 @@ def test_what_no_other_file_uses_stays_in_its_piece(write):
     piece = "local a, b = 1, 2\nlocal c = {\n  a}\nlocal function d() return c end\nlocal function e() return a, b, d end\n"
     scoped = _lua.join(write(verb="-- @include piece\nreturn b + e\n", piece=piece), "verb").text
     assert scoped == (
-        "local b, e\ndo\nlocal a a, b = 1, 2\nlocal c c = {\n  a}\nlocal d function d() return c end\n"
+        "local b, e\ndo\nlocal a a, b = 1, 2\nlocal c = {\n  a}\nlocal function d() return c end\n"
         "function e() return a, b, d end\nend\nreturn b + e\n"
     )
+
+
+def test_a_local_copy_of_a_global_is_that_global(write, server):
+    piece = "local math = math\nlocal function f(x) return math.abs(x) end\n"
+    root = write(verb="-- @include piece\nreturn f(-258)\n", piece=piece)
+    assert server.client().eval(_lua.join(root, "verb").text, 0) == 258
+
+
+def test_a_copy_of_a_global_that_others_use_is_refused(write):
+    root = write(verb="-- @include piece\nreturn struct\n", piece="local own, struct = 1, struct\n")
+    refusal = r"^include/piece\.lua: others use own, struct, so struct cannot be made of another struct$"
+    with pytest.raises(ScriptSourceError, match=refusal):
+        _lua.join(root, "verb")
 
 
 def test_a_script_may_have_more_than_200_locals_in_its_pieces(write, server):
