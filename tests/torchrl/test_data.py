@@ -166,7 +166,7 @@ def test_a_tensorclass_comes_back_as_one(server, make):
     assert (batch.batch_size, batch.x.dtype, batch.text) == (theirs.batch_size, theirs.x.dtype, theirs.text)
     assert info["index"].shape == (3,)
     assert type(rb[1]) is type(rb[:]) is Step
-    assert batch.inner["y"].shape == theirs.inner.y.shape
+    assert batch.inner.get("y").shape == theirs.inner.y.shape
 
 
 def test_others_get_a_tensorclass_as_a_tensordict(server, make):
