@@ -12,7 +12,7 @@ function double.at(text, at)
   return (to_numbers('<d', text, at))
 end
 
--- The n numbers of a text from byte `at` (1 is the first) on, and one more.
+-- The n numbers of a text from byte `at` (1 is the first) on; `struct` gives one more, the place behind them.
 function double.many(text, at, n)
   local form = FORMS[n]
   if not form then

@@ -9,10 +9,10 @@ from functools import partial
 import numpy as np
 import redis
 
-from redis_replay import ReplayBuffer, _decode
+from redis_replay import _decode
 from redis_replay._bench import target as on
 from redis_replay._bench.figures import Figures, Options, capacity
-from redis_replay._bench.target import BATCH
+from redis_replay._bench.target import BATCH, Target
 from redis_replay._encode import encode_batch
 from redis_replay._keys import Keys
 
@@ -23,7 +23,7 @@ _LOOKS = 10
 def memory(options: Options, size: int) -> Figures:
     """The server's bytes with a full buffer less those before, per record."""
     records = -(-capacity(options, size) // BATCH) * BATCH
-    with on.uniform(options.url, size, options.reward, records) as target:
+    with on.buffer(options.url, size, options.reward, records) as target:
         before = target.bytes_used()
         on.fill(target, records)
         each = (target.bytes_used() - before) / records
@@ -35,30 +35,30 @@ def turnover(options: Options, size: int) -> Figures:
     same buffer when it was fresh.
     """
     records = -(-capacity(options, size) // 4 // BATCH) * BATCH
-    with on.served(options.url) as where, ReplayBuffer(
-        where, on.new_name(), capacity=2 * records, batch_size=BATCH, consume_after_n_samples=1
-    ) as buffer, redis.Redis.from_url(where) as client:  # fmt: skip
-        batches = on.random_batches(size, options.reward)
+    with (
+        on.buffer(options.url, size, options.reward, 2 * records, consume_after_n_samples=1) as target,
+        target.attach() as buffer,
+        redis.Redis.from_url(target.url) as client,
+    ):
+        write, read = on.writer(target), on.reader(target)
 
         def each() -> float:
-            used = (client.memory_usage(key, samples=0) or 0 for key in Keys(buffer.name).all)
+            used = (client.memory_usage(key, samples=0) or 0 for key in Keys(target.name).all)
             return sum(used) / len(buffer)
 
-        for i in range(records // BATCH):
-            buffer.extend(batches[i % len(batches)])
+        on.fill(target, records)
         fresh = each()
-        for i in range(_TURNOVERS * records // BATCH):
-            buffer.extend(batches[i % len(batches)])
-            buffer.sample()
+        for _ in range(_TURNOVERS * records // BATCH):
+            write()
+            read()
         after = each()
-        buffer.delete()
     extra = {"fresh_bytes_per_item": round(fresh), "bytes_per_item": round(after), "of_fresh": round(after / fresh, 2)}
     return Figures(extra=extra | {"items": records})
 
 
 def decode(options: Options, size: int) -> Figures:
     """Milliseconds to make a batch of 256 of its records' bytes, and to copy as many bytes once."""
-    rows = encode_batch(on.random_batches(size, options.reward)[0], None)
+    rows = encode_batch(Target("", "", size, options.reward).batches()[0], None)
     payloads, index = [bytes(payload) for payload in rows.payloads()], range(BATCH)
     source = np.frombuffer(b"".join(payloads), np.uint8)
     batch_ms = _best(lambda: _decode.decode_batch(rows.schema, payloads, index))

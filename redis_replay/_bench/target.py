@@ -17,8 +17,6 @@ from redis_replay._bench.frame import Step
 from redis_replay._cache import OVERHEAD
 from redis_replay.embedded import EmbeddedServer
 from redis_replay.exceptions import ReplayTimeoutError
-from redis_replay.limiters import RateLimiter
-from redis_replay.samplers import Fifo, Sampler
 
 BATCH = 256
 STEP_S = 0.005  # a training step
@@ -36,18 +34,6 @@ def full_size(size: int) -> int:
     return _TYPICAL.get(size, max(1024, min(100_000, _OTHER_BYTES // size)))
 
 
-def random_batches(size: int, reward: bool) -> list[dict[str, Any]]:
-    """Random bytes, so that nothing is won by compression or by a cache."""
-    rng = np.random.default_rng(0)
-    more = {"reward": np.ones(BATCH, dtype=np.float32)} if reward else {}
-    return [{"obs": rng.integers(0, 256, (BATCH, size), dtype=np.uint8)} | more for _ in range(_POOL)]
-
-
-def new_name() -> str:
-    """Of a buffer that is deleted at the end."""
-    return f"bench-{secrets.token_hex(4)}"
-
-
 @dataclass(frozen=True)
 class Target:
     """Where the buffer is, and what is stored in it. Sent to each worker."""
@@ -63,8 +49,10 @@ class Target:
         return "obs uint8[size]" + (", reward float32" if self.reward else "")
 
     def batches(self) -> list[dict[str, Any]]:
-        """What is written, in turn."""
-        return random_batches(self.size, self.reward)
+        """Random bytes, so that nothing is won by compression or by a cache."""
+        rng = np.random.default_rng(0)
+        more = {"reward": np.ones(BATCH, dtype=np.float32)} if self.reward else {}
+        return [{"obs": rng.integers(0, 256, (BATCH, self.size), dtype=np.uint8)} | more for _ in range(_POOL)]
 
     def attach(self, **options: Any) -> ReplayBuffer:
         """A handle on the buffer."""
@@ -87,24 +75,13 @@ def served(url: str | None) -> Iterator[str]:
 
 
 @contextmanager
-def uniform(url: str | None, size: int, reward: bool, capacity: int, sampler: Sampler | None = None,
-            rate_limiter: RateLimiter | None = None) -> Iterator[Target]:  # fmt: skip
-    """An empty buffer whose draws remove nothing; deleted at the end. `sampler`: another than Uniform."""
+def buffer(url: str | None, size: int, reward: bool, capacity: int, **settings: Any) -> Iterator[Target]:
+    """An empty buffer, deleted at the end. `settings`: of ReplayBuffer; without any, draws are even and remove nothing."""
     with served(url) as where:
-        target = Target(where, new_name(), size, reward)
-        with ReplayBuffer(where, target.name, capacity=capacity, sampler=sampler, rate_limiter=rate_limiter) as buffer:
+        target = Target(where, f"bench-{secrets.token_hex(4)}", size, reward)
+        with ReplayBuffer(where, target.name, capacity=capacity, **settings) as made:
             yield target
-            buffer.delete()
-
-
-@contextmanager
-def queue(url: str | None, size: int, reward: bool) -> Iterator[Target]:
-    """An empty buffer that hands out each record once, oldest first; deleted at the end."""
-    with served(url) as where:
-        target = Target(where, new_name(), size, reward)
-        with ReplayBuffer(where, target.name, capacity=1024, sampler=Fifo(), consume_after_n_samples=1) as buffer:
-            yield target
-            buffer.delete()
+            made.delete()
 
 
 def writer(target: Target) -> Step:

@@ -14,11 +14,13 @@ from redis_replay._bench.frame import SPAWN, Measured, Round, WorkerError, measu
 from redis_replay._bench.target import BATCH, Target, reader, writer
 from redis_replay._crew import Crew
 from redis_replay.limiters import SampleToInsertRatio
-from redis_replay.samplers import Prioritized
+from redis_replay.samplers import Fifo, Prioritized
 
 _GROWTH_SIZE = 100
 _PRIORITIZED = 1_000_000  # records
 _RATIO, _FIRST = 4.0, 1024  # samples for each insert; records before the first draw
+_BY_PRIORITY = Prioritized(alpha=0.6, beta=0.4)
+_QUEUE: dict[str, Any] = {"sampler": Fifo(), "consume_after_n_samples": 1}
 _DELAY = 0.01  # seconds that an added record waits for others
 _CACHED = 0.9  # of the records
 _DROPPED = 0.1  # of the waits, the first ones: connections, schema, caches
@@ -26,7 +28,7 @@ _DROPPED = 0.1  # of the waits, the first ones: connections, schema, caches
 
 def insert(options: Options, size: int) -> Figures:
     """One process writes into a buffer that is or becomes full."""
-    with on.uniform(options.url, size, options.reward, capacity(options, size)) as target:
+    with on.buffer(options.url, size, options.reward, capacity(options, size)) as target:
         return _one(measure([(writer, (target,))], options.seconds, options.rounds))
 
 
@@ -34,7 +36,7 @@ def add(options: Options, size: int) -> Figures:
     """One process writes record by record, each at once; then behind, which is the rate of the line. Beside it, as the limit
     of a write at once: XADD, packed beforehand, on a plain socket.
     """
-    with on.uniform(options.url, size, options.reward, capacity(options, size)) as target:
+    with on.buffer(options.url, size, options.reward, capacity(options, size)) as target:
         at_once = measure([(on.adder, (target, 0.0))], options.seconds, options.rounds)
         behind = _one(measure([(on.adder, (target, _DELAY))], options.seconds, options.rounds))
         bare = measure([(on.bare_adder, (target,))], options.seconds, options.rounds)
@@ -44,7 +46,7 @@ def add(options: Options, size: int) -> Figures:
 
 def sample(options: Options, size: int) -> Figures:
     """One process draws from a full buffer."""
-    with on.uniform(options.url, size, options.reward, capacity(options, size)) as target:
+    with on.buffer(options.url, size, options.reward, capacity(options, size)) as target:
         on.fill(target, capacity(options, size))
         return _one(measure([(reader, (target,))], options.seconds, options.rounds))
 
@@ -57,7 +59,7 @@ def _one(measured: Measured) -> Figures:
 def cached(options: Options, size: int) -> Figures:
     """As `sample`, of a reader whose cache of payloads holds nine records of ten."""
     records = capacity(options, size)
-    with on.uniform(options.url, size, options.reward, records) as target:
+    with on.buffer(options.url, size, options.reward, records) as target:
         on.fill(target, records)
         return _one(measure([(on.remembering_reader, (target, records, _CACHED))], options.seconds, options.rounds))
 
@@ -67,7 +69,7 @@ def train(options: Options, size: int) -> Figures:
     in which it waits.
     """
     extra: dict[str, Any] = {}
-    with on.uniform(options.url, size, options.reward, capacity(options, size)) as target:
+    with on.buffer(options.url, size, options.reward, capacity(options, size)) as target:
         on.fill(target, capacity(options, size))
         for depth in (0, 2):
             measured = measure([(on.learner, (target, depth))], options.seconds, options.rounds)
@@ -78,7 +80,7 @@ def train(options: Options, size: int) -> Figures:
 
 def both(options: Options, size: int) -> Figures:
     """A writer and a reader at once; p50 and p99 are the reader's."""
-    with on.uniform(options.url, size, options.reward, capacity(options, size)) as target:
+    with on.buffer(options.url, size, options.reward, capacity(options, size)) as target:
         on.fill(target, capacity(options, size))
         measured = measure([(writer, (target,)), (reader, (target,))], options.seconds, options.rounds)
     wrote, read = measured.best
@@ -94,7 +96,7 @@ def both(options: Options, size: int) -> Figures:
 def workers(options: Options, size: int) -> Figures:
     """1, 2 and 4 processes write at once; then 1, 2 and 4 read at once."""
     extra: dict[str, Any] = {}
-    with on.uniform(options.url, size, options.reward, capacity(options, size)) as target:
+    with on.buffer(options.url, size, options.reward, capacity(options, size)) as target:
         on.fill(target, capacity(options, size))
         for name, role in (("insert", writer), ("sample", reader)):
             for n in (1, 2, 4):
@@ -107,7 +109,7 @@ def workers(options: Options, size: int) -> Figures:
 def prioritized(options: Options, size: int) -> Figures:
     """One process draws by priority from a full buffer, and updates what it drew."""
     records = options.capacity or _PRIORITIZED
-    with on.uniform(options.url, size, options.reward, records, Prioritized(alpha=0.6, beta=0.4)) as target:
+    with on.buffer(options.url, size, options.reward, records, sampler=_BY_PRIORITY) as target:
         base = target.bytes_used()
         on.fill(target, records)
         each = round((target.bytes_used() - base) / records)
@@ -118,7 +120,7 @@ def prioritized(options: Options, size: int) -> Figures:
 def ratio(options: Options, size: int) -> Figures:
     """A writer and a reader at once, whom a rate limiter holds to 4 samples for each insert; p50 and p99 are the reader's."""
     limiter = SampleToInsertRatio(_RATIO, _FIRST, 16.0 * BATCH)
-    with on.uniform(options.url, size, options.reward, capacity(options, size), rate_limiter=limiter) as target:
+    with on.buffer(options.url, size, options.reward, capacity(options, size), rate_limiter=limiter) as target:
         measured = measure([(on.held_writer, (target,)), (on.held_reader, (target,))], options.seconds, options.rounds)
         with target.attach() as buffer:
             counted: dict[str, Any] = buffer.stats()
@@ -138,18 +140,19 @@ def crowd(options: Options, size: int) -> Figures:
     """
     extra: dict[str, Any] = {}
     learner, alone, best, total = Round(0, 1.0, []), 0.0, 0.0, 0.0
-    with on.uniform(options.url, size, options.reward, capacity(options, size), Prioritized(alpha=0.6, beta=0.4)) as target:
+    with on.buffer(options.url, size, options.reward, capacity(options, size), sampler=_BY_PRIORITY) as target:
         on.fill(target, capacity(options, size))
         for name, paces in (("crowd", [0, *options.writers]), ("paced", options.writers)):
             for n in paces:
                 learner, wrote = _beside(options, target, n, best / 2 if name == "paced" else 0.0)
                 alone = alone or learner.quantiles[1]
-                best, total = (max(best, wrote), max(total, learner.rate + wrote)) if name == "crowd" else (best, total)
+                if name == "crowd":
+                    best, total = max(best, wrote), max(total, learner.rate + wrote)
                 extra[f"{name}_{n}_p50_p99_ms"] = learner.quantiles
                 extra[f"{name}_{n}_learner_items_per_s"] = round(learner.rate)
                 extra[f"{name}_{n}_insert_items_per_s"] = round(wrote)
-                extra |= {f"{name}_{n}_of_best": round((learner.rate + wrote) / total, 2)}
-                extra |= {f"{name}_{n}_p99_of_alone": round(learner.quantiles[1] / alone, 2)}
+                extra[f"{name}_{n}_of_best"] = round((learner.rate + wrote) / total, 2)
+                extra[f"{name}_{n}_p99_of_alone"] = round(learner.quantiles[1] / alone, 2)
     return Figures(learner.rate, *learner.quantiles, extra)
 
 
@@ -164,7 +167,7 @@ def _beside(options: Options, target: Target, writers: int, rate: float) -> tupl
 
 def wake(options: Options, size: int) -> Figures:
     """From before the call that writes one record to after the return of the reader that was blocked on it."""
-    with on.queue(options.url, size, options.reward) as target, Crew() as crew:
+    with on.buffer(options.url, size, options.reward, 1024, **_QUEUE) as target, Crew() as crew:
         results = SPAWN.SimpleQueue()
         crew.start("the reader", on.wait_for_each, target, options.waits, results)
         _await(crew, results)
@@ -199,7 +202,7 @@ def growth(options: Options, _size: int) -> Figures:
     """Milliseconds of a batch written to and drawn from full buffers of 100 B records, the small and the large one."""
     extra: dict[str, Any] = {}
     for records in options.growth:
-        with on.uniform(options.url, _GROWTH_SIZE, options.reward, records) as target:
+        with on.buffer(options.url, _GROWTH_SIZE, options.reward, records) as target:
             on.fill(target, records)
             for name, role in (("insert", writer), ("sample", reader)):
                 measured = measure([(role, (target,))], options.seconds, options.rounds)
