@@ -13,13 +13,15 @@
 -- ARGV[11] channel       text   where the waiter listens
 -- ARGV[12] lease_us      int    how long the batch is lent, in microseconds; 0: it is consumed at once
 -- ARGV[13] with_bytes    0|1    1: the payloads, too, where they are small; 0: the caller may have them already
--- ARGV[14..19] seed      int    six seeds of 32 bits
+-- ARGV[14] foreseen      text   first and live, as below, if the caller has sent the commands that read the records by itself
+-- ARGV[15..20] seed      int    six seeds of 32 bits
 -- Returns  each after the word what became of open_number: applied, never or -
---   OK n live schema_hash flags lease indices uses priorities whole versions payload…   n indices, their hand-outs, priorities
+--   OK n live schema_hash flags lease indices uses priorities whole versions first payload…   n indices, hand-outs, priorities
 --                                     (8 bytes each; empty: there are none), versions, the others texts with spaces; whole:
---                                     see weighted.lua;
---                                     flags: p payloads follow (else the bytes of the largest record so far), l the last of a
---                                     draining buffer, - not; lease: its name, - none
+--                                     see weighted.lua; first: the least live index, where draws can be foreseen, else 0;
+--                                     flags: p payloads follow (else the bytes of the largest record so far), f it was
+--                                     foreseen, and no indices are told, l the last of a draining buffer, - not; lease: its
+--                                     name, - none
 --   NOT_READY have need shutdowns again_us idle_us writers leased hidden live limiter    see wait.lua
 --   TOO_LARGE n record_bytes limit    the batch would be above the limit, in bytes
 --   SHUT                              the buffer is shut, or was since the wait began
@@ -36,16 +38,24 @@ local poll_us, shutdowns, channel, lease_us = tonumber(ARGV[9]), tonumber(ARGV[1
 local MAX_BATCH = 67108864 -- 64 MiB
 local TURN_US = 500000
 local SMALL, SMALL_BATCH = 4096, 4194304 -- bytes; above them payloads cost less by XRANGE (docs/benchmarks.md)
-seed_from(ARGV, 14)
+seed_from(ARGV, 15)
 
 local function is_small()
   local bytes = tonumber(settings.record_bytes)
   return ARGV[13] == '1' and bytes <= SMALL and batch_size * bytes <= SMALL_BATCH
 end
 
-local function answer(became, indices, live, last, lease, counts, odd, payloads)
-  local out = {'OK', became, int(#indices), live, settings.schema_hash, (payloads and 'p' or '') .. last, lease,
-               table.concat(indices, ' '), table.concat(counts, ' '), odd[1], odd[2], age.told(indices)}
+local first, foreseen -- see foreseeable; whether the caller knows what it is given
+
+local function look_ahead(n)
+  first = int(foreseeable())
+  foreseen = n == batch_size and ARGV[14] == first .. ' ' .. int(count('sampleable_size'))
+end
+
+local function answer(became, n, indices, live, last, lease, counts, odd, payloads)
+  local read = payloads and 'p' or foreseen and 'f' or ''
+  local out = {'OK', became, int(n), live, settings.schema_hash, read .. last, lease, table.concat(indices, ' '),
+               table.concat(counts, ' '), odd[1], odd[2], age.told(indices), first}
   for _, payload in ipairs(payloads or {settings.record_bytes}) do out[#out + 1] = payload end
   return out
 end
@@ -63,12 +73,14 @@ local function repeated(words)
   end
   if not (n and n >= 1 and n <= batch_size and live and lease) then return forged end
   if #indices == 0 then whole = '' end -- that of the draw which is made now
+  look_ahead(#indices == 0 and n)
+  if foreseen then return answer('-', n, {}, live, last, lease, {}, {'', ''}) end
   if #indices == 0 and count('sampleable_size') >= (is_distinct() and n or 1) then indices = draw(n) or {} end
   local payloads = is_small() and fetch(indices) or nil
   if #indices == 0 or (is_small() and not payloads) then return {'LAPSED', '-'} end
   local each, now_whole = weighted.odds(indices)
   whole = weight.is_used() and whole ~= '' and whole:gsub(',', ' ') or now_whole
-  return answer('-', indices, live, last, lease, counts, {each, whole}, payloads)
+  return answer('-', #indices, indices, live, last, lease, counts, {each, whole}, payloads)
 end
 
 local again, became, time = accept(false, keep_place)
@@ -91,16 +103,17 @@ local bytes = tonumber(settings.record_bytes)
 if settings.bytes_total / settings.records_total >= bytes and n * bytes > MAX_BATCH then
   return done({'TOO_LARGE', int(n), settings.record_bytes, int(MAX_BATCH)})
 end
-local indices, broken = draw(n)
+look_ahead(n)
+local indices, broken, payloads, lost
+if foreseen then indices = {} else indices, broken = draw(n) end
 if not indices then return done({'DAMAGED', broken, 'has_an_empty_place', 'a_record_in_each'}) end
-local payloads, lost
-if is_small() then payloads, lost = fetch(indices) end
+if is_small() and not foreseen then payloads, lost = fetch(indices) end
 if lost then return done({'DAMAGED', records, 'has_no_entry_0-' .. lost, 'one_for_each_live_record'}) end
 local odd = {weighted.odds(indices)}
 
 local live = int(count('sampleable_size'))
 local lease = lease_us > 0 and lane .. '.' .. int(number) or nil
-local words, counts = hand_out(indices, is_small(), lease, lease_us, time)
+local words, counts = hand_out(indices, n, is_small() or foreseen, lease, lease_us, time)
 
 -- Whether a draining buffer has no more than what is given out here: nothing of it comes back when it is acknowledged.
 local function is_last()
@@ -115,4 +128,4 @@ local of_all = live .. (odd[2] ~= '' and ',' .. odd[2]:gsub(' ', ',') or '')
 local told = {'OK', int(n), of_all, last .. int(count('era')), lease or '-'}
 for _, word in ipairs(words) do told[#told + 1] = word end
 done(told)
-return answer(became, indices, live, last, lease or '-', counts, odd, payloads)
+return answer(became, n, indices, live, last, lease or '-', counts, odd, payloads)

@@ -28,16 +28,19 @@ class Cache:
         self._hits = self._misses = self._bytes = 0
         self._lock = threading.Lock()
 
-    def find(self, indices: Sequence[int]) -> list[bytes | None]:
+    def look(self, indices: Sequence[int]) -> list[bytes | None]:
         """The payload of each; None: it is not here."""
         with self._lock:
             found = [self._payloads.get(index) for index in indices]
             for index, payload in zip(indices, found, strict=True):
                 if payload is not None:
                     self._payloads.move_to_end(index)
-            missing = found.count(None)
-            self._hits, self._misses = self._hits + len(found) - missing, self._misses + missing
             return found
+
+    def count(self, hits: int, misses: int) -> None:
+        """So many of a batch were here, and so many were fetched."""
+        with self._lock:
+            self._hits, self._misses = self._hits + hits, self._misses + misses
 
     def keep(self, index: int, payload: bytes) -> None:
         """It was fetched."""

@@ -72,9 +72,13 @@ class _Exchange:
             return "pipeline", step.packed(), step.replies
         return step.script.verb, (pack_script(self.core, step.script),), 1
 
-    def needed(self, step: Call | Pipe) -> list[bytes]:
+    def named(self, step: Fetch) -> str:
+        """What errors call it."""
+        return step.needs[0] if step.needs else "XRANGE"
+
+    def needed(self, step: Call | Pipe | Fetch) -> list[bytes]:
         """The commands that load the scripts of a step."""
-        return [_load_command(verb) for verb in (step.needs if isinstance(step, Pipe) else (step.script.verb,))]
+        return [_load_command(verb) for verb in ((step.script.verb,) if isinstance(step, Call) else step.needs)]
 
     def translate(self, verb: str, replies: list[Any]) -> list[Any]:
         """The server's refusals, in or out of an EXEC, as ours.
@@ -106,6 +110,13 @@ class _Exchange:
         if isinstance(replies[0], Exception):
             raise replies[0]
         return replies[0]
+
+    def fetched(self, step: Fetch, replies: list[Any]) -> Any:
+        """What is sent back to the operation."""
+        last = _burst.hand_on(step, replies)
+        if isinstance(last, Exception):
+            raise last
+        return last
 
     def flushed(self, verb: str) -> NotNowError:
         """The scripts were flushed again since they were loaded."""
@@ -156,14 +167,20 @@ class Connection(_Exchange):
         raise self.flushed(verb)
 
     def fetch(self, step: Fetch) -> Any:
-        """Reads stream entries. Reading twice harms nobody, so replies of an unexpected form are read again."""
-        packed, until = (_burst.request(step),), monotonic() + step.timeout
-        if step.size is not None:
-            try:
-                return self._with_wire("XRANGE", step.timeout, lambda wire: wire.receive(packed, step, _left(until)))
-            except _burst.IrregularError:
-                pass
-        return _burst.hand_on(step, self._ask("XRANGE", packed, len(step.indices) + 1, until))
+        """Reads stream entries, and gives the reply to the command behind them."""
+        verb, until = self.named(step), monotonic() + step.timeout
+        for _ in range(TRIES):
+            packed = (_burst.request(step),)
+
+            def receive(wire: Wire) -> list[Any]:
+                return self.translate(verb, wire.receive(packed, step, _left(until)))  # noqa: B023
+
+            replies = self._with_wire(verb, _left(until), receive)
+            if not _missing(replies):
+                return self.fetched(step, replies)
+            for command in self.needed(step):
+                _loaded(self._ask("SCRIPT LOAD", (command,), 1, until))
+        raise self.flushed(verb)
 
     def _ask(self, verb: str, packed: Iterable[bytes], count: int, until: float) -> list[Any]:
         def ask(wire: Wire) -> list[Any]:
@@ -241,9 +258,15 @@ class AsyncConnection(_Exchange):
         raise self.flushed(verb)
 
     async def fetch(self, step: Fetch) -> Any:
-        """Reads stream entries."""
-        packed, until = (_burst.request(step),), monotonic() + step.timeout
-        return _burst.hand_on(step, await self._ask("XRANGE", packed, len(step.indices) + 1, until))
+        """Reads stream entries, and gives the reply to the command behind them."""
+        verb, until = self.named(step), monotonic() + step.timeout
+        for _ in range(TRIES):
+            replies = await self._ask(verb, (_burst.request(step),), len(step.index) + 1, until)
+            if not _missing(replies):
+                return self.fetched(step, replies)
+            for command in self.needed(step):
+                _loaded(await self._ask("SCRIPT LOAD", (command,), 1, until))
+        raise self.flushed(verb)
 
     async def _ask(self, verb: str, packed: Iterable[bytes], count: int, until: float) -> list[Any]:
         async def ask(wire: AsyncWire) -> list[Any]:

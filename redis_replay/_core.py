@@ -15,6 +15,7 @@ from typing import Any
 
 from redis_replay import _stored as stored
 from redis_replay._cache import Cache
+from redis_replay._foresight import M1, M2, Foresight
 from redis_replay._keys import Keys
 from redis_replay._leases import Leases
 from redis_replay._schema import Schema
@@ -30,7 +31,6 @@ SLOWEST = 2**20  # bytes a second: what goes so fast may take longer than its ti
 PATIENCE_SECONDS = 60.0  # for an unreachable server, in a wait without a timeout
 LOG_SECONDS = 10.0  # between two log lines of one wait
 LANES = 256  # calls of one handle in one process at once; more queue
-M1, M2 = 4294967087, 4294944443  # the moduli of lua/include/random.lua
 
 
 def _pack(keys: tuple[str, ...]) -> tuple[int, bytes]:
@@ -135,6 +135,7 @@ class Core:
         self.schema: Schema | None = None
         self.record_bytes = 0
         self.cache: Cache | None = None
+        self.foresight = Foresight()
         self.bulk_limit: int | None = None  # bytes of one value, where the server tells
         self.call_timeout: float | None = None  # seconds
 

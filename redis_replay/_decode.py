@@ -5,10 +5,12 @@ a checked dtype, UTF-8 text, or msgpack of plain values.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from redis_replay import _plain, _schema
 from redis_replay import _tensors as tensors
@@ -24,22 +26,28 @@ class Arriving:
 
     def __init__(self, layout: Layout, n: int) -> None:
         self.columns = {slot.leaf.path: _column(slot, n) for slot in layout.slots if _lies_apart(layout, slot)}
-        self.small: list[bytes] = [b""] * n  # of each record, what lies before the large leaves
+        self.small = np.empty((n, layout.small), np.uint8)  # of each record, what lies before the large leaves
         self.wrong: dict[int, int] = {}  # row -> its size, where that is not the schema's
-        self._head, self._small = layout.head, layout.small
+        self._size = layout.head
         apart = [slot for slot in layout.slots if slot.nbytes and slot.leaf.path in self.columns]
-        self._parts = [(_bytes_of(self.columns[s.leaf.path]), s.nbytes, s.offset, s.offset + s.nbytes) for s in apart]
-        self._whole = len(self._parts) == 1 and self._parts[0][1] == layout.head
+        self._parts = [(_rows_of(self.columns[s.leaf.path]), s.offset, s.offset + s.nbytes) for s in apart]
+        if layout.small and not self._is_one_leaf(layout):
+            self._parts.append((self.small, 0, layout.small))
 
-    def put(self, row: int, payload: bytes | memoryview) -> None:
+    def _is_one_leaf(self, layout: Layout) -> bool:
+        return len(self._parts) == 1 and self._parts[0][2] - self._parts[0][1] == layout.head
+
+    def put(self, row: int, payload: bytes) -> None:
         """Takes the bytes of a record over; they may change afterwards."""
-        if len(payload) != self._head:
+        if len(payload) != self._size:
             self.wrong[row] = len(payload)
             return
-        for flat, size, start, end in self._parts:
-            flat[row * size : (row + 1) * size] = payload if self._whole else memoryview(payload)[start:end]
-        if not self._whole:
-            self.small[row] = bytes(payload[: self._small])
+        self.put_block(np.array([row]), np.frombuffer(payload, np.uint8)[None])
+
+    def put_block(self, rows: NDArray[np.int64], block: NDArray[np.uint8]) -> None:
+        """Takes the bytes of many records over: (n, size)."""
+        for column, start, end in self._parts:
+            column[rows] = block[:, start:end]
 
 
 def decode_arrived(schema: Schema, arrived: Arriving, index: Sequence[int]) -> Any:
@@ -50,7 +58,8 @@ def decode_arrived(schema: Schema, arrived: Arriving, index: Sequence[int]) -> A
     """
     for row, size in sorted(arrived.wrong.items()):
         raise RecordDecodeError(index=int(index[row]), reason=f"{size} bytes, expected {schema.layout.head}")
-    columns = _decode_fixed(schema.layout, arrived.small, index, arrived.columns)
+    layout = schema.layout
+    columns = _decode_fixed(layout, lambda: arrived.small.view(layout.small_dtype)[:, 0], index, arrived.columns)
     return _assemble(schema, columns, len(index), index)
 
 
@@ -70,7 +79,7 @@ def decode_batch(schema: Schema, payloads: Sequence[bytes], index: Sequence[int]
     """
     layout = schema.layout
     cells = _cut(layout, payloads, index)
-    columns = _decode_fixed(layout, payloads, index, _gather_apart(layout, payloads))
+    columns = _decode_fixed(layout, partial(_small, layout, payloads), index, _gather_apart(layout, payloads))
     for slot in layout.variable:
         columns[slot.leaf.path] = _decode_cells(slot, cells[slot.order], index)
     return _assemble(schema, columns, len(payloads), index)
@@ -84,7 +93,7 @@ def decode_record(schema: Schema, payload: bytes, index: int) -> Any:
     """
     layout = schema.layout
     cells = _cut(layout, [payload], [index])
-    columns = _decode_fixed(layout, [payload], [index], _gather_apart(layout, [payload]))
+    columns = _decode_fixed(layout, partial(_small, layout, [payload]), [index], _gather_apart(layout, [payload]))
     for slot in layout.slots:
         path = slot.leaf.path
         if slot.leaf.kind == "python":
@@ -126,15 +135,15 @@ def _slices(payloads: Sequence[bytes], starts: list[int], ends: list[int]) -> li
     return [payload[start:end] for payload, start, end in zip(payloads, starts, ends, strict=True)]
 
 
-def _decode_fixed(layout: Layout, payloads: Sequence[bytes], index: Sequence[int], apart: Columns) -> Columns:
-    """Every leaf of fixed size, as an array of its own: those in `apart`, and what the payloads begin with."""
+def _decode_fixed(layout: Layout, small_of: Callable[[], Array], index: Sequence[int], apart: Columns) -> Columns:
+    """Every leaf of fixed size, as an array of its own: those in `apart`, and what the payloads begin with (`small_of`)."""
     columns: Columns = {}
     small = None
     for slot in layout.slots:
         if slot.wire is None:
             continue
         if (raw := apart.get(slot.leaf.path)) is None:
-            small = _small(layout, payloads) if small is None else small
+            small = small_of() if small is None else small
             raw = small[slot.field]
         columns[slot.leaf.path] = _own(raw, slot, index)
     return columns
@@ -153,6 +162,11 @@ def _lies_apart(layout: Layout, slot: Slot) -> bool:
 
 def _column(slot: Slot, n: int) -> Array:
     return np.ndarray((n, *slot.leaf.shape), slot.wire)  # np.empty would turn U0 into U1
+
+
+def _rows_of(column: Array) -> Array:
+    """The bytes of each row: (n, bytes)."""
+    return column.reshape(len(column), -1).view(np.uint8)
 
 
 def _bytes_of(column: Array) -> memoryview:

@@ -246,14 +246,14 @@ def draw_wish(
     how, me = patience.checked(core), caller()
     n, least = sizes(core, default, batch_size, min_items)
     how |= {"wait": opt.flag("wait", wait), "lease": lent(core, lease), "owner": me, "before": me}
-    return _ops_sample.sample_wish(n, least, with_bytes=core.cache is None, **how)
+    return _ops_sample.sample_wish(core, n, least, **how)
 
 
 def ahead_wish(core: Core, batch_size: int | None, place: object, done: object) -> _ops_wait.Wish:
     """The wish of a draw ahead: of a full batch, to a place."""
     n, least = sizes(core, batch_size, None, None)
     how = {"wait": False, "lease": core.lease, "owner": place, "before": done}
-    return _ops_sample.sample_wish(n, least, with_bytes=core.cache is None, **how)
+    return _ops_sample.sample_wish(core, n, least, **how)
 
 
 def is_ahead(setup: Setup, batch_size: object, min_items: object, lease: object) -> bool:

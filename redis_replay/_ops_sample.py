@@ -1,7 +1,7 @@
 """Operations that draw. Generators without I/O: see _steps."""
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -14,10 +14,12 @@ from redis_replay import _scripts as scripts
 from redis_replay import _stored as stored
 from redis_replay._core import SLOWEST, Core, Lane
 from redis_replay._decode import Arriving
+from redis_replay._foresight import Foreseen
 from redis_replay._ops_read import PAGE_BYTES, stored_schema
 from redis_replay._ops_wait import GRACE_SECONDS, Standing, Wish, ended_early, patience, reach, stop
+from redis_replay._reading import Reading
 from redis_replay._scripts import Script
-from redis_replay._steps import Fetch, Step
+from redis_replay._steps import Step
 from redis_replay._types import Reply, as_text
 from redis_replay.exceptions import (
     BufferDamagedError,
@@ -94,24 +96,28 @@ def _handed_out(core: Core, wish: Wish, drawn: Drawn, decode: Callable[[Core, Dr
 def _collect(core: Core, lane: Lane, reply: Reply, until: float) -> Generator[Step, Any, Drawn | None]:
     """The batch of an answer; None where its payloads are gone already. It may be late only while it comes fast enough."""
     try:
-        told = (*reply.data[:7], "", *reply.data[8:10])
-        n, live, schema_hash, flags, lease, indices, uses, _, whole, versions = map(as_text, told)
+        told = (*reply.data[:7], "", *reply.data[8:11])
+        n, live, schema_hash, flags, lease, indices, uses, _, whole, versions, first = map(as_text, told)
+        core.foresight.note(int(first), int(live))
         counted = np.array(uses.split(), np.int64) if uses else None
-        size, size_live, record_bytes = int(n), int(live), 0 if "p" in flags else int(reply.data[10])
+        size, size_live, record_bytes = int(n), int(live), 0 if "p" in flags else int(reply.data[11])
     except (ValueError, IndexError, OverflowError):
         raise rq.kept(core, reply) from None
     yield from stored_schema(core, schema_hash, until)
-    index = stored.indices(core.keys, indices)
+    if "f" in flags and reply.along is None:  # they are gone
+        return None
+    index = reply.along.index if "f" in flags else stored.indices(core.keys, indices)
     core.gave(int(index.max(initial=0)))
     priority, of_all = stored.odds(core.keys, reply.data[7], whole) if whole else (None, None)
     if of_all is not None and of_all.alpha is not None:
         core.weigh_by(of_all.alpha)
     version = stored.versions(core.keys, versions) if versions else None
-    payloads: Any = reply.data[10:]
-    if "p" not in flags:
+    payloads: Any = reply.data[11:]
+    if "f" in flags:
+        payloads = reply.along.payloads()
+    elif "p" not in flags:
         core.record_bytes = record_bytes
-        fetch = _fetch if core.cache is None else _fetch_missing
-        payloads = yield from fetch(core, lane, indices.split(), until)
+        payloads = yield from _fetch(core, lane, index, until)
     elif len(payloads) != size:
         payloads = None
     if payloads is None:
@@ -121,73 +127,56 @@ def _collect(core: Core, lane: Lane, reply: Reply, until: float) -> Generator[St
 
 
 def _fetch(
-    core: Core, lane: Lane, indices: list[str], until: float
+    core: Core, lane: Lane, index: NDArray[np.int64], until: float
 ) -> Generator[Step, Any, list[bytes] | Arriving | None]:  # fmt: skip
-    """All payloads: those of one size straight into the batch's arrays. None where one is gone."""
+    """Payloads by native XRANGE, in bursts, with a look at whose they are; a slow fetch keeps its hold alive. None where one is
+    gone.
+    """
     assert core.schema is not None
-    size = core.schema.record_size
-    out: Any = [b""] * len(indices) if size is None else Arriving(core.schema.layout, len(indices))
-    put = out.__setitem__ if size is None else out.put
-    return out if (yield from _bursts(core, lane, indices, put, until)) else None
-
-
-def _fetch_missing(
-    core: Core, lane: Lane, indices: list[str], until: float
-) -> Generator[Step, Any, list[bytes] | None]:  # fmt: skip
-    """The payloads that the cache has not; it has them then. None where one is gone."""
-    cache = core.cache
-    assert cache is not None
-    numbers = list(map(int, indices))
-    out: list[Any] = cache.find(numbers)
-    rows = [row for row, payload in enumerate(out) if payload is None]
-
-    def put(place: int, payload: bytes | memoryview) -> None:
-        out[rows[place]] = own = bytes(payload)
-        cache.keep(numbers[rows[place]], own)
-
-    whole = yield from _bursts(core, lane, [indices[row] for row in rows], put, until)
-    return out if whole else None
-
-
-def _bursts(
-    core: Core, lane: Lane, indices: list[str], put: Callable[[int, Any], None], until: float
-) -> Generator[Step, Any, bool]:  # fmt: skip
-    """Payloads by native XRANGE, in bursts; a slow fetch keeps its hold alive. Whether all are there."""
-    assert core.schema is not None
-    size = core.schema.record_size
-    records, config = (core.keys.key(what).encode() for what in ("records", "config"))
-    renewed = core.clock()
-    burst = max(1, PAGE_BYTES // max(1, core.record_bytes))
-    for low in range(0, len(indices), burst):
-        wanted = tuple(i.encode() for i in indices[low : low + burst])
-        step = Fetch(records, wanted, config, b"epoch", core.epoch.encode(), size, partial(_put_behind, put, low))
-        soonest = core.clock() + len(wanted) * core.record_bytes / SLOWEST
+    reading = Reading(core.schema, index, core.cache)
+    guard = partial(rq.pack, b"HGET", core.keys.key("config").encode(), b"epoch")
+    renewed, burst = core.clock(), _burst_length(core)
+    for low in range(0, len(reading.wanted), burst):
+        step = rq.entries(core, reading, guard, low, low + burst)
+        soonest = core.clock() + len(step.index) * core.record_bytes / SLOWEST
         epoch = yield from rq.deliver_once(core, step, max(until, soonest))
-        if isinstance(epoch, Exception):
-            raise epoch
-        if epoch is None:
-            return False
+        if isinstance(step.lacks, Exception):
+            raise step.lacks
+        if step.lacks or epoch is None:
+            return None
         if epoch != core.epoch.encode():
             raise BufferGoneError(name=core.name)
         if core.clock() - renewed > RENEW_SECONDS:
             renewed = core.clock()
             yield from rq.ask(core, scripts.renew(name=(lane.name,)), max(until, core.clock() + GRACE_SECONDS))
-    return True
+    return reading.payloads()
 
 
-def _put_behind(put: Callable[[int, Any], None], low: int, row: int, payload: Any) -> None:
-    put(low + row, payload)
+def _burst_length(core: Core) -> int:
+    return max(1, PAGE_BYTES // max(1, core.record_bytes))
 
 
-def sample_wish(batch_size: int, min_items: int, *, with_bytes: bool, **how: Any) -> Wish:
-    """The wish of a draw. `how`: the fields of a Wish that concern the wait, and the lease. Without bytes the payloads come in
-    a second step, those that are not in the cache.
+def _along(core: Core, foreseen: Foreseen | None) -> Reading | None:
+    """What to read in the same trip as a draw: all of what it will choose, if that is known, and no more than one burst."""
+    if foreseen is None or core.schema is None:
+        return None
+    reading = Reading(core.schema, foreseen.chosen, core.cache)
+    return reading if len(reading.wanted) <= _burst_length(core) else None
+
+
+def sample_wish(core: Core, batch_size: int, min_items: int, **how: Any) -> Wish:
+    """The wish of a draw. `how`: the fields of a Wish that concern the wait, and the lease. With a cache the payloads come in a
+    second step, those that are not in it.
     """
-    lease_us = int(1e6 * (how.get("lease") or 0))
-    of: dict[str, Any] = {"batch_size": batch_size, "min_items": min_items, "lease_us": lease_us, "with_bytes": with_bytes}
+    of: dict[str, Any] = {"batch_size": batch_size, "min_items": min_items, "lease_us": int(1e6 * (how.get("lease") or 0))}
+    of["with_bytes"] = core.cache is None
 
     def script(standing: Standing, seeds: Callable[[], list[int]]) -> Script:
-        return scripts.sample(**of, seed=seeds(), **standing)
+        seed = seeds()
+        foreseen = core.foresight.look(seed, batch_size)
+        along = _along(core, foreseen)
+        told = foreseen.range if foreseen and along else ""
+        return replace(scripts.sample(**of, foreseen=told, seed=seed, **standing), along=along)
 
     what = f"a batch of {batch_size}" + (f" (at least {min_items})" if min_items != batch_size else "")
     return Wish(script, what, min_items, **how)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Generator, Sequence
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from redis_replay import _codes
 from redis_replay import _scripts as scripts
 from redis_replay._core import CALL_SECONDS, SLOWEST, Core, Lane, Question
 from redis_replay._lua import header, load
+from redis_replay._reading import Reading
 from redis_replay._scripts import Script
 from redis_replay._steps import Call, Fetch, LostError, Pipe, Sleep, Step, UnansweredError
 from redis_replay._types import Outcome, Reply, as_text
@@ -301,15 +303,29 @@ def request(
 def _request(
     core: Core, lane: Lane, script: Script, until: float, *, writes: bool, stop: Stop | None = None
 ) -> Generator[Step, Any, Reply]:
-    step = Call(numbered(core, lane, lane.next_number(), script), slack=len(script.packed) / SLOWEST)
+    script = numbered(core, lane, lane.next_number(), script)
+    step: Call | Fetch = Call(script, slack=len(script.packed) / SLOWEST)
+    if script.along is not None:
+        step = entries(core, script.along, partial(pack_script, core, script), needs=(script.verb,))
     reply = read((yield from answered(core, lane, script.verb, step, until, writes=writes, stop=stop)))
+    if isinstance(step, Fetch) and not step.lacks:
+        reply = replace(reply, along=script.along)
     if reply.word == "STALE":  # none of its numbers would be judged any more
         lane.begin_anew()
     return checked(core, script.verb, reply)
 
 
+def entries(
+    core: Core, reading: Reading, last: Callable[[], bytes], low: int = 0, high: int | None = None, needs: tuple[str, ...] = ()
+) -> Fetch:  # fmt: skip
+    """The step that reads what is wanted, from the `low`-th on, and does the command `last`."""
+    assert core.schema is not None
+    size, records = core.schema.record_size, core.keys.key("records").encode()
+    return Fetch(records, reading.wanted[low:high], last, size, reading.into, base=low, needs=needs)
+
+
 def answered(
-    core: Core, lane: Lane, verb: str, step: Call | Pipe, until: float, *, writes: bool, stop: Stop | None = None,
+    core: Core, lane: Lane, verb: str, step: Call | Pipe | Fetch, until: float, *, writes: bool, stop: Stop | None = None,
     take: Take = _as_it_is,
 ) -> Generator[Step, Any, Any]:  # fmt: skip
     """Delivers a numbered step; keeps the lane's book on what was answered."""

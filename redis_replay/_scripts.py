@@ -7,6 +7,8 @@ put in front by _requests.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from redis_replay._reading import Reading
+
 Argument = bytes | str | int  # a bool is an int: 0 or 1
 
 
@@ -19,6 +21,7 @@ class Script:
     packed: bytes = b""
     count: int = 0
     where: str = "buffer"  # whose keys it is given: the buffer's, the `copy`'s that a load builds, or `both`
+    along: Reading | None = None  # what is read in the same trip, before it
 
 
 def _script(verb: str, *args: Argument) -> Script:
@@ -104,11 +107,11 @@ def gate(
 
 def sample(
     *, batch_size: int, min_items: int, wait: bool, keep_place: bool, poll_us: int, shutdowns: int, channel: str,
-    lease_us: int, with_bytes: bool, seed: Sequence[int],
+    lease_us: int, with_bytes: bool, foreseen: str, seed: Sequence[int],
 ) -> Script:  # fmt: skip
     """A draw."""
     return _script(
-        "sample", batch_size, min_items, wait, keep_place, poll_us, shutdowns, channel, lease_us, with_bytes, *seed
+        "sample", batch_size, min_items, wait, keep_place, poll_us, shutdowns, channel, lease_us, with_bytes, foreseen, *seed
     )  # fmt: skip
 
 

@@ -1,8 +1,11 @@
 """What an operation asks of its shell: generators yield these and are sent the results. No I/O here."""
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from redis_replay._scripts import Script
 from redis_replay.exceptions import ReplayError
@@ -32,22 +35,42 @@ class Pipe:
     slack: float = 0.0
 
 
+class Into(Protocol):
+    """Where payloads go, each in its row. They may change afterwards."""
+
+    def put(self, row: int, payload: bytes) -> None:
+        """The payload of a row."""
+
+    def put_block(self, rows: NDArray[np.int64], block: NDArray[np.uint8]) -> None:
+        """The payloads of rows (n,), each of the size that was asked for: (n, size)."""
+
+
 @dataclass(slots=True)
 class Fetch:
-    """Read entries of a stream, in one go, and `field` of the hash `config`, which tells whose they are. `put` is given each
-    payload with its row, 0 for the first index. Sent back: the field's value; or None where an entry is not there, or
-    the server's refusal.
+    """Read entries of a stream and, behind them, do one command, in one go. Sent back: the reply to that command.
+
+    Attributes:
+        key: the stream.
+        index: int64 (n,), of the entries.
+        last: gives the bytes of the last command, each time anew.
+        size: bytes of every payload, where they are all equal.
+        into: is given the payloads; the first one is of row `base`.
+        needs: verbs that must be loaded.
+        groups: of its rows, as they are asked for (_burst).
+        lacks: when it is done, True where an entry is not there, or the server's refusal to give it.
     """
 
     key: bytes
-    indices: tuple[bytes, ...]
-    config: bytes
-    field: bytes
-    value: bytes  # that is expected
-    size: int | None  # bytes of every payload, where they are all equal
-    put: Callable[[int, Any], None]
+    index: NDArray[np.int64]
+    last: Callable[[], bytes]
+    size: int | None
+    into: Into
+    base: int = 0
+    needs: tuple[str, ...] = ()
     timeout: float = 5.0
     slack: float = 0.0
+    groups: Sequence[Any] = ()
+    lacks: Any = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,6 +122,7 @@ class Reply:
     word: str
     became: str
     data: list[Any]
+    along: Any = None  # the Reading of what was read in the same trip, if all of it was there
 
     def texts(self) -> list[str]:
         """The data as text."""

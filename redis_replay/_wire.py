@@ -41,8 +41,8 @@ class Wire(Protocol):
     def push(self, seconds: float) -> list[Any] | None:
         """A message of a subscription, if one comes within `seconds`."""
 
-    def receive(self, packed: Iterable[bytes], step: Fetch, timeout: float) -> Any:
-        """Sends, and puts the payloads in their rows without parsing."""
+    def receive(self, packed: Iterable[bytes], step: Fetch, timeout: float) -> list[Any]:
+        """Sends, and puts payloads in their rows without parsing. The replies that are left, the last one among them."""
 
     def close(self) -> None:
         """Closes the socket."""
@@ -189,16 +189,19 @@ class SocketWire:
         self._reader.feed(self._buffer, 0, got)  # type: ignore[arg-type]
 
     def ask(self, packed: Iterable[bytes], count: int, timeout: float) -> list[Any]:
-        replies: list[Any] = []
         with FAULTS:
             self._span.begin(timeout)
             self._send(packed)
-            while len(replies) < count:
-                reply = self._reader.gets()
-                if reply is not False:
-                    replies.append(reply)
-                else:
-                    self._fill()
+            return self._replies(count)
+
+    def _replies(self, count: int) -> list[Any]:
+        replies: list[Any] = []
+        while len(replies) < count:
+            reply = self._reader.gets()
+            if reply is not False:
+                replies.append(reply)
+            else:
+                self._fill()
         return replies
 
     def push(self, seconds: float) -> list[Any] | None:
@@ -221,13 +224,15 @@ class SocketWire:
             self._pulse.beat()
             return self._reader.gets() or None
 
-    def receive(self, packed: Iterable[bytes], step: Fetch, timeout: float) -> Any:
+    def receive(self, packed: Iterable[bytes], step: Fetch, timeout: float) -> list[Any]:
         if len(self._buffer) < (needed := _burst.buffer_bytes(step.size or 0)):
             self._buffer = bytearray(needed)
         with FAULTS:
             self._span.begin(timeout)
             self._send(packed)
-            return _burst.receive(step, self._receive_into, memoryview(self._buffer))
+            left, rest = _burst.receive(step, self._receive_into, memoryview(self._buffer))
+            self._reader.feed(rest)  # type: ignore[arg-type]
+            return self._replies(left)
 
     def close(self) -> None:
         self._connection.disconnect()
@@ -257,8 +262,8 @@ class FakeWire:
         with FAULTS:
             return self._read(5.0) if self._connection.can_read(timeout=seconds) else None
 
-    def receive(self, packed: Iterable[bytes], step: Fetch, timeout: float) -> Any:
-        return _burst.hand_on(step, self.ask(packed, len(step.indices) + 1, timeout))
+    def receive(self, packed: Iterable[bytes], step: Fetch, timeout: float) -> list[Any]:
+        return self.ask(packed, len(step.index) + 1, timeout)
 
     def close(self) -> None:
         self._connection.disconnect()

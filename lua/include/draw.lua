@@ -20,9 +20,7 @@ end
 function samplers.Uniform(n, distinct)
   local size = present()
   if distinct then return live_of(different_ranks(n, size)) end
-  local ranks = {}
-  for i = 1, n do ranks[i] = random_below(size) end
-  return live_of(ranks)
+  return live_of(random_many_below(n, size))
 end
 
 -- Without replacement fewer than n, where no more have a weight.
@@ -66,6 +64,12 @@ end
 -- n indices by the rule of a stored selector; or nil and the key that is broken.
 local function select_by(selector, n, distinct)
   return samplers[selector:match('^%a+')](n, distinct)
+end
+
+-- The first live index, where a draw follows from its seeds, this and how many are live, so that a caller can work it out
+-- (redis_replay/_foresight.py); else 0.
+local function foreseeable()
+  return settings.sampler == 'Uniform(replacement=True)' and not age.is_kept() and first_in_row() or 0
 end
 
 local function draw(n)

@@ -41,16 +41,22 @@ local function sorted(ranks)
   return different
 end
 
+-- The first of the live indices, where they are all of a range without a break; else 0. (A range: see above.)
+local function first_in_row()
+  local first, last = count('first'), count('last')
+  local in_row = not has_order() and place(last) - place(first) == last - first and redis.call('EXISTS', holes) == 0
+  return in_row and first or 0
+end
+
 -- The live indices of many ranks (0 is the oldest). A range without holes, the common case, needs no look at the server.
 local function live_of(ranks)
-  local out, found, first = {}, {}, place(count('first'))
-  local plain = not has_order() and redis.call('EXISTS', holes) == 0
-  if not plain and not has_order() then
-    local last, wanted = place(count('last')), sorted(ranks)
+  local out, found, in_row = {}, {}, first_in_row()
+  if in_row == 0 and not has_order() then
+    local first, last, wanted = place(count('first')), place(count('last')), sorted(ranks)
     resolve(found, wanted, 1, #wanted, first, last, 0, last - first + 1 - present())
   end
   for i, r in ipairs(ranks) do
-    out[i] = plain and int(index_at(first + r)) or found[r] or redis.call('ZRANGE', order, r, r)[1]
+    out[i] = in_row > 0 and int(in_row + r) or found[r] or redis.call('ZRANGE', order, r, r)[1]
   end
   return out
 end

@@ -24,6 +24,21 @@ local function random_below(n)
   return x % n
 end
 
+-- Many of them.
+local function random_many_below(many, n)
+  local a1, a2, a3, b1, b2, b3 = unpack(seeds)
+  local out, top, at = {}, M1 - M1 % n, 0
+  while at < many do
+    local a = (1403580 * a2 - 810728 * a1) % M1
+    local b = (527612 * b3 - 1370589 * b1) % M2
+    a1, a2, a3, b1, b2, b3 = a2, a3, a, b2, b3, b
+    local x = (a - b) % M1
+    if x < top then at, out[at + 1] = at + 1, x % n end
+  end
+  seeds = {a1, a2, a3, b1, b2, b3}
+  return out
+end
+
 -- n numbers from 0 to 1, not 1 itself, each of two whole ones.
 local function random_parts(n)
   local a1, a2, a3, b1, b2, b3 = unpack(seeds)

@@ -64,7 +64,7 @@ local function acknowledge(lease)
 end
 
 -- A batch that is to be fetched, or asked for again, is held. One that takes nothing and comes with its bytes needs no hold.
-local function hand_out(indices, with_bytes, lease, length, time)
+local function hand_out(indices, n, with_bytes, lease, length, time)
   local words, counts, gone = {}, {}, {}
   if (settings.consume or 0) > 1 or age.is_kept() then cut.note(indices) end
   if lease then
@@ -78,7 +78,7 @@ local function hand_out(indices, with_bytes, lease, length, time)
   age.give(indices)
   drop(gone)
   bump('sample_calls', 1)
-  bump('samples_returned', #indices)
-  limit.sampled(#indices)
+  bump('samples_returned', n)
+  limit.sampled(n)
   return words, counts
 end
