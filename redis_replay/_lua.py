@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 _INCLUDE = re.compile(r"\s*--\s*@include\s+(\w+)\s*$")
 _COMMENT = re.compile(r"\s*--(?!\[=*\[)")
-_LOCAL = re.compile(r"^local (?:function (?P<function>\w+)\(|(?P<names>\w+(?:, \w+)*) =)", re.MULTILINE)
+_LOCAL = re.compile(r"^local (?:function (?P<function>\w+)\(|(?P<names>\w+(?:, \w+)*)(?P<value> =)?)", re.MULTILINE)
 _WORD = re.compile(r"\w+")
 _SLOT = re.compile(r"(KEYS|ARGV)\[(\d+)(\.\.(\d*))?\]\s+(.*)")
 _PART = re.compile(r"(Returns|Writes|Publishes)\b\s*(.*)")
@@ -106,6 +106,8 @@ def _scoped(file: str, piece: str, shared: Container[str]) -> str:
             if re.search(rf"(?<![.\w]){name}\b(?!\s*=)", piece[match.end() :].partition("\n")[0]):
                 raise ScriptSourceError(f"{file}: others use {', '.join(names)}, so {name} cannot be made of another {name}")
         kept = f"local {', '.join(private)} " if private else ""
+        if not (match["function"] or match["value"]):
+            return kept
         return f"{kept}function {names[0]}(" if match["function"] else f"{kept}{', '.join(names)} ="
 
     declared = [name for match in _LOCAL.finditer(piece) for name in (match["function"] or match["names"]).split(", ")]

@@ -104,7 +104,8 @@ def _collect(core: Core, lane: Lane, reply: Reply, until: float) -> Generator[St
     except (ValueError, IndexError, OverflowError):
         raise rq.kept(core, reply) from None
     yield from stored_schema(core, schema_hash, until)
-    if "f" in flags and reply.along is None:  # they are gone
+    if "f" in flags and reply.along is None:
+        core.foresight.note(0, 0)  # the next draw is the script's alone: it says what is missing
         return None
     index = reply.along.index if "f" in flags else stored.indices(core.keys, indices)
     core.gave(int(index.max(initial=0)))

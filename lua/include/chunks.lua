@@ -1,10 +1,10 @@
 -- chunks: long lists in pieces. unpack() into a redis.call takes at most 7,999 values on servers and 7,995 on fakeredis.
 local CHUNK = 7000 -- even, so that pairs stay together
 
-local format = string.format
+local string_format = string.format
 
 local function int(x)
-  return format('%d', x)
+  return string_format('%d', x)
 end
 
 local function split(text)

@@ -1,5 +1,7 @@
 """Records taken apart as they come: the same batch as decoding them together; and the receiver that hands them on."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -28,7 +30,7 @@ def arrived(data, order=(0, 1, 2)):
     payloads = rows.payloads()
     for row in order:
         scratch = bytearray(payloads[row])
-        found.put(row, memoryview(scratch))
+        found.put(row, scratch)
         scratch[:] = bytes(len(scratch))  # the receiver's buffer is used again
     return rows, found
 
@@ -57,13 +59,30 @@ def test_a_record_of_another_size_is_named():
 
 
 def reply(index, payload):
-    return b"*1\r\n*2\r\n$%d\r\n0-%b\r\n*2\r\n$1\r\nd\r\n$%d\r\n%b\r\n" % (len(index) + 2, index, len(payload), payload)
+    return b"*1\r\n*2\r\n$%d\r\n0-%d\r\n*2\r\n$1\r\nd\r\n$%d\r\n%b\r\n" % (len(str(index)) + 2, index, len(payload), payload)
+
+
+class Got(dict):
+    """What was put where."""
+
+    def put(self, row, payload):
+        self[row] = bytes(payload)
+
+    def put_block(self, rows, block):
+        self.update((row, line.tobytes()) for row, line in zip(rows.tolist(), block, strict=True))
+
+
+def step_of(indices, size):
+    step = Fetch(b"k", np.array(indices, np.int64), lambda: b"last", size, Got(), base=5)
+    packed = _burst.request(step)
+    order = [row for group in step.groups for row in group.rows.tolist()]
+    return step, packed, order
 
 
 def receive(stream, indices, size, pieces, buffer=None):
-    """What `_burst.receive` makes of a stream that comes in pieces of the given sizes, in turn."""
-    got, left = {}, bytearray(stream)
-    sizes = iter(pieces)
+    """What `_burst.receive` makes of a stream that comes in pieces of the given sizes, in turn: the replies that are left, what
+    has come of them or not come yet, and the step."""
+    left, sizes = bytearray(stream), iter(pieces)
 
     def receive_into(view):
         n = min(next(sizes), len(view), len(left))
@@ -71,46 +90,64 @@ def receive(stream, indices, size, pieces, buffer=None):
         del left[:n]
         return n
 
-    step = Fetch(b"k", indices, b"c", b"f", b"epoch", size, lambda row, payload: got.__setitem__(row, bytes(payload)))
+    step, _, _ = step_of(indices, size)
     room = memoryview(bytearray(buffer or _burst.buffer_bytes(size)))
-    return _burst.receive(step, receive_into, room), got
+    n, rest = _burst.receive(step, receive_into, room)
+    return n, bytes(rest) + bytes(left), step
 
 
-GUARD = b"$5\r\nepoch\r\n"
-IDS = (b"7", b"12", b"900")
-PAYLOADS = [bytes([i]) * 50 for i in range(3)]
+LAST = b"$5\r\nepoch\r\n"
+IDS = (900, 12, 7, 13, 12)
+PAYLOADS = [bytes([i]) * 50 for i in range(5)]
+ORDER = (2, 1, 3, 4, 0)  # those with fewer digits come first
+STREAM = [reply(IDS[row], PAYLOADS[row]) for row in ORDER]
+
+
+def test_what_is_asked_for_is_what_plain_commands_ask_for():
+    """Indices of any length, each where its reply will be looked for."""
+    ids = [10**k + d for k in range(16) for d in (0, 7)] + [2**53 - 1, 9]
+    _, packed, order = step_of(ids, 1)
+    assert sorted(order) == list(range(len(ids)))
+    plain = [b"*4\r\n$6\r\nXRANGE\r\n$1\r\nk\r\n" + 2 * (b"$%d\r\n0-%d\r\n" % (len(str(ids[r])) + 2, ids[r])) for r in order]
+    assert packed == b"".join(plain) + b"last"
 
 
 @pytest.mark.parametrize("piece", [1, 2, 37, 90, 1000])
 @pytest.mark.parametrize("buffer", [100, 101, 190, 100_000])
 def test_every_cut_of_the_stream_gives_the_same_records(piece, buffer):
     """Pieces and buffers of any size, as long as one record fits."""
-    stream = b"".join(map(reply, IDS, PAYLOADS)) + GUARD
-    value, got = receive(stream, IDS, 50, iter(lambda: piece, 0), buffer)
-    assert value == b"epoch"
-    assert got == dict(enumerate(PAYLOADS))
+    n, rest, step = receive(b"".join(STREAM) + LAST, IDS, 50, iter(lambda: piece, 0), buffer)
+    assert (n, rest) == (1, LAST)
+    assert _burst.hand_on(step, [b"epoch"]) == b"epoch"
+    assert step.into == {5 + row: payload for row, payload in enumerate(PAYLOADS)}
+    assert step.lacks is False
 
 
 @pytest.mark.parametrize(
-    "stream",
-    [
-        b"*0\r\n" + reply(b"12", PAYLOADS[1]),
-        reply(b"7", PAYLOADS[0]) + b"-OOM no memory\r\n",
-        reply(b"7", PAYLOADS[0]) + reply(b"13", PAYLOADS[1]),
-        reply(b"7", b"x" * 49),
-        b"".join(map(reply, IDS, PAYLOADS)) + b"$5\r\nother\r\n",
-        b"".join(map(reply, IDS, PAYLOADS)) + b"$-1\r\n",
-    ],
-    ids=["missing", "error", "other id", "other size", "other epoch", "no epoch"],
-)
-@pytest.mark.parametrize("piece", [1, 1000])
-def test_a_reply_of_another_form_is_irregular(stream, piece):
-    """It is noticed by what has come, without waiting for more."""
-    with pytest.raises(_burst.IrregularError):
-        receive(stream, IDS, 50, iter(lambda: piece, 0))
+    "other", [b"*0\r\n", b"-OOM no memory\r\n", reply(11, PAYLOADS[1]), reply(12, b"x" * 49)],
+    ids=["missing", "error", "other id", "other size"],
+)  # fmt: skip
+@pytest.mark.parametrize(("piece", "place"), list(itertools.product([1, 60, 1000], range(5))))
+def test_a_reply_of_another_form_is_left_to_be_parsed(other, piece, place):
+    """It is noticed by what has come, without waiting for more; what came before it is in its row, nothing else is."""
+    stream = b"".join([*STREAM[:place], other])
+    n, rest, step = receive(stream, IDS, 50, iter(lambda: piece, 0))
+    assert (n, rest) == (6 - place, other)
+    assert step.into == {5 + row: PAYLOADS[row] for row in ORDER[:place]}
+
+
+def test_parsed_replies_go_where_the_others_would_have_gone():
+    """What is missing, or was refused, is told; the first refusal counts."""
+    error = ValueError("no memory")
+    for parsed, lacks in (([], True), (error, error)):
+        step, _, order = step_of(IDS, 50)
+        tail = [[[b"0-13", [b"d", b"x"]]], parsed, [[b"0-900", [b"d", b"y"]]]]
+        assert _burst.hand_on(step, [*tail, b"last"]) == b"last"
+        assert step.into == {5 + order[2]: b"x", 5 + order[4]: b"y"}
+        assert step.lacks is lacks
 
 
 def test_a_closed_connection_is_an_error():
     """Not an endless loop."""
     with pytest.raises(ConnectionError):
-        receive(reply(b"7", PAYLOADS[0])[:-5], IDS, 50, iter(lambda: 1000, 0))
+        receive(STREAM[0][:-5], IDS, 50, iter(lambda: 1000, 0))

@@ -11,9 +11,10 @@ def test_what_was_drawn_last_stays():
     cache = Cache(3 * (SIZE + OVERHEAD))
     for index in (1, 2, 3):
         cache.keep(index, bytes(SIZE))
-    assert cache.find([1, 4]) == [bytes(SIZE), None]
+    assert cache.look([1, 4]) == [bytes(SIZE), None]
     cache.keep(4, bytes(SIZE))
-    assert [payload is not None for payload in cache.find([1, 2, 3, 4])] == [True, False, True, True]
+    assert [payload is not None for payload in cache.look([1, 2, 3, 4])] == [True, False, True, True]
+    cache.count(4, 2)
     assert cache.info() == (4, 2, 3, 3 * (SIZE + OVERHEAD))
 
 
@@ -46,6 +47,6 @@ def test_a_cleared_one_begins_anew():
     cache = Cache(10 * SIZE)
     cache.keep(1, bytes(SIZE))
     cache.clear()
-    assert cache.find([1]) == [None]
+    assert cache.look([1]) == [None]
     cache.keep(2, bytes(SIZE))
     assert cache.info()[2:] == (1, SIZE + OVERHEAD)
