@@ -102,7 +102,7 @@ def _scoped(file: str, piece: str, shared: Container[str]) -> str:
         private = [name for name in names if name not in used]
         if private == names:
             return match[0]  # as it stands: in `local struct = struct` the second one is the global
-        for name in names if match["names"] else ():
+        for name in names if match["value"] else ():
             if re.search(rf"(?<![.\w]){name}\b(?!\s*=)", piece[match.end() :].partition("\n")[0]):
                 raise ScriptSourceError(f"{file}: others use {', '.join(names)}, so {name} cannot be made of another {name}")
         kept = f"local {', '.join(private)} " if private else ""

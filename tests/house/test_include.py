@@ -56,7 +56,7 @@ def test_a_local_copy_of_a_global_is_that_global(write, server):
 def test_a_name_without_a_value_is_shared_like_any_other(write, server):
     piece = "local own, first, second -- nil at first\nlocal function set(x) own, first, second = x, x, x end\nset(0)\n"
     text = _lua.join(write(verb="-- @include piece\nset(7)\nreturn {first, second}\n", piece=piece), "verb").text
-    assert "local own -- nil at first\n" in text
+    assert "local own  -- nil at first\n" in text
     assert server.client().eval(text, 0) == [7, 7]
 
 
