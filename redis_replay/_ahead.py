@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from redis_replay._leases import Leases, caller
 from redis_replay.exceptions import ReplayError
 
+Held = Callable[[Any], bool]
 LOOK_SECONDS = 0.1  # between two looks whether a call that waits for a batch on its way shall end
 
 
@@ -45,9 +46,10 @@ class _Ahead:
         dropped: has the leases of batches that nobody will be given. Any draw ahead releases them.
     """
 
-    def __init__(self, depth: int, leases: Leases | None) -> None:
+    def __init__(self, depth: int, leases: Leases | None, held: Held) -> None:
         self.done, self.dropped = Place(), Place()
         self._depth, self._leases = depth, Leases() if leases is None else leases
+        self._held = held
         self._queue: deque[_Entry] = deque()
 
     def __len__(self) -> int:
@@ -66,13 +68,19 @@ class _Ahead:
             self._queue.appendleft(entry)
 
     def _hand_over(self, entry: _Entry) -> Any:
-        """The caller has this batch now, and is done with what it had before. None: its draw failed, or was cancelled."""
-        self._leases.hand(caller(), self.done)
-        self._leases.hand(entry.place, caller())
+        """The caller has this batch now, and is done with what it had before. None: its draw failed, or was cancelled, or
+        others may have been given its records since.
+        """
         try:
-            return None if entry.batch.cancelled() else entry.batch.result()
+            batch = None if entry.batch.cancelled() else entry.batch.result()
         except ReplayError:
             return None
+        if batch is None or not self._held(batch):
+            self._leases.hand(entry.place, self.dropped)
+            return None
+        self._leases.hand(caller(), self.done)
+        self._leases.hand(entry.place, caller())
+        return batch
 
     def _drop(self, entry: _Entry) -> None:
         entry.batch.cancel()
@@ -102,22 +110,25 @@ class Ahead(_Ahead):
         mark: the moment.
         depth: batches on their way or there.
         leases: of the handle, where batches are lent.
+        held: whether a batch is the handle's still, of those that were lent.
     """
 
     def __init__(
-        self, draw: Callable[[Place], Any], mark: Callable[[], object], depth: int, leases: Leases | None = None
+        self, draw: Callable[[Place], Any], mark: Callable[[float | None], object], depth: int, leases: Leases | None = None,
+        held: Held = lambda _: True,
     ) -> None:  # fmt: skip
-        super().__init__(depth, leases)
+        super().__init__(depth, leases, held)
         self._draw, self._mark, self._lock = draw, mark, Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="redis-replay-prefetch")  # one, so that they come in order
 
-    def take(self, ended: Callable[[], bool] = lambda: False) -> Any:
+    def take(self, ended: Callable[[], bool] = lambda: False, until: float | None = None) -> Any:
         """The next batch, or None where there is none: what failed in a thread is the caller's to try again, and to see.
 
         Args:
             ended: whether the call shall not wait any longer for one that is on its way.
+            until: when a server that does not answer is given up.
         """
-        now = self._mark()
+        now = self._mark(until)
         self._refill(now)
         batch = self._first(ended)
         if batch is not None:
@@ -145,7 +156,7 @@ class Ahead(_Ahead):
 
     def results(self) -> list[Any]:
         """The batches that are on their way or there, in order, and good still. Waits for those on their way."""
-        now = self._mark()
+        now = self._mark(None)
         with self._lock:
             futures = [entry.batch for entry in self._queue if entry.moment == now]
         wait(futures)
@@ -153,7 +164,7 @@ class Ahead(_Ahead):
 
     def put(self, batches: Iterable[Any]) -> None:
         """These come next, as far as there is room."""
-        now = self._mark()
+        now = self._mark(None)
         with self._lock:
             for batch in islice(batches, self._depth - len(self._queue)):
                 future: Future[Any] = Future()
@@ -186,14 +197,15 @@ class AsyncAhead(_Ahead):
     """For tasks of one event loop. Its arguments and methods are those of Ahead."""
 
     def __init__(
-        self, draw: Callable[[Place], Any], mark: Callable[[], Awaitable[object]], depth: int, leases: Leases
+        self, draw: Callable[[Place], Any], mark: Callable[[float | None], Awaitable[object]], depth: int, leases: Leases,
+        held: Held,
     ) -> None:  # fmt: skip
-        super().__init__(depth, leases)
+        super().__init__(depth, leases, held)
         self._draw, self._mark, self._turn = draw, mark, asyncio.Lock()
 
-    async def take(self, ended: Callable[[], bool]) -> Any:
+    async def take(self, ended: Callable[[], bool], until: float | None = None) -> Any:
         """The next batch, or None where there is none."""
-        now = await self._mark()
+        now = await self._mark(until)
         self._fill(now, self._submit)
         batch = await self._first(ended)
         if batch is not None:

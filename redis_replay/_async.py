@@ -18,6 +18,7 @@ from redis_replay import _ops_sample as draw
 from redis_replay import _ops_wait as waits
 from redis_replay import _ops_write as write
 from redis_replay import _options as opt
+from redis_replay import _prefetch as ahead
 from redis_replay import _saving as saving
 from redis_replay import _scripts as scripts
 from redis_replay import _versions as versions
@@ -130,7 +131,9 @@ class AsyncReplayBuffer(saving.AsyncSaves, h.Known):
             h.name_call(error, "open")
             raise
         self._how, self._now, depth = None, now, self._setup.prefetch
-        self._ahead = AsyncAhead(self._draw_ahead, self._moment, depth, now.core.leases) if depth else None
+        self._ahead = (
+            AsyncAhead(self._draw_ahead, self._moment, depth, now.core.leases, ahead.is_held(now.core)) if depth else None
+        )
         delay = self._setup.write_behind
         self._behind = AsyncBehind(self._write_out, now.core.name, delay) if delay is not None else None
         return now
@@ -218,22 +221,24 @@ class AsyncReplayBuffer(saving.AsyncSaves, h.Known):
         patience = h.Patience(timeout, cancel_event, stall_timeout)
         wish = h.draw_wish(core, self._setup.batch_size, batch_size, min_items, wait, patience, lease)
         decode = h.decoder(return_info)
-        if self._ahead is not None and h.is_ahead(self._setup, batch_size, min_items, lease):
-            taken = await self._ahead.take(h.until(core, wish))
+        if self._ahead is not None and ahead.is_ahead(self._setup, batch_size, min_items, lease):
+            turn = ahead.Turn.of(core, wish)
+            taken = await self._ahead.take(turn.ended, turn.until)
             if taken is not None:
                 return taken if return_info else taken[0]
+            wish = turn.rest()
         return await self._run("sample", draw.sample, wish, decode, timeout=wish.timeout if wish.wait else None)
 
-    async def _moment(self) -> tuple[str, ...]:
-        moment: tuple[str, ...] = await self._read("sample", read.moment)
+    async def _moment(self, until: float | None) -> tuple[str, ...]:
+        moment: tuple[str, ...] = await self._read("sample", read.moment, until)
         return moment
 
     async def _draw_ahead(self, place: Place) -> Any:
-        core, ahead = (await self._runtime()).core, self._ahead
-        assert ahead is not None
-        if names := core.leases.of(ahead.dropped):
+        core, queue = (await self._runtime()).core, self._ahead
+        assert queue is not None
+        if names := core.leases.of(queue.dropped):
             await self._run("sample", leases.end, scripts.release, names)
-        wish = h.ahead_wish(core, self._setup.batch_size, place, ahead.done)
+        wish = ahead.ahead_wish(core, self._setup.batch_size, place, queue.done)
         return await self._run("sample", draw.sample, wish, h.decoder(True))
 
     async def ack(self, lease: Any) -> LeasesEnded:

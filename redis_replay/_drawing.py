@@ -6,8 +6,10 @@ from redis_replay import _arguments as args
 from redis_replay import _handle as h
 from redis_replay import _ops_lease as leases
 from redis_replay import _ops_sample as draw
+from redis_replay import _prefetch as ahead
 from redis_replay import _scripts as scripts
 from redis_replay._ahead import Place
+from redis_replay._ops_wait import Wish
 from redis_replay._shell import Shell
 from redis_replay._types import LeasesEnded
 
@@ -46,19 +48,21 @@ class Draws(Shell):
             BufferGoneError, BufferClosedError, ConnectionLostError; OutcomeUnknownError: of acknowledging the batch before.
         """
         patience, decode = h.Patience(timeout, cancel_event, stall_timeout), h.decoder(return_info)
-        if self._ahead is not None and h.is_ahead(self._setup, batch_size, min_items, lease):
-            wish = h.draw_wish(self._runtime().core, self._setup.batch_size, None, None, wait, patience, None)
-            taken = self._ahead.take(h.until(self._own, wish))
+        wish = h.draw_wish(self._runtime().core, self._setup.batch_size, batch_size, min_items, wait, patience, lease)
+        if self._ahead is not None and ahead.is_ahead(self._setup, batch_size, min_items, lease):
+            turn = ahead.Turn.of(self._own, wish)
+            taken = self._ahead.take(turn.ended, turn.until)
             if taken is not None:
                 return taken if return_info else taken[0]
-        return self._draw(decode, batch_size, min_items, wait=wait, patience=patience, lease=lease)
+            wish = turn.rest()
+        return self._draw_wish(wish, decode)
 
     def _draw_ahead(self, place: Place) -> Any:
-        core, ahead = self._runtime().core, self._ahead
-        assert ahead is not None
-        if names := core.leases.of(ahead.dropped):
+        core, queue = self._runtime().core, self._ahead
+        assert queue is not None
+        if names := core.leases.of(queue.dropped):
             self._run("sample", leases.end, scripts.release, names)
-        wish = h.ahead_wish(core, self._setup.batch_size, place, ahead.done)
+        wish = ahead.ahead_wish(core, self._setup.batch_size, place, queue.done)
         return self._run("sample", draw.sample, wish, h.decoder(True))
 
     def _draw(
@@ -67,6 +71,9 @@ class Draws(Shell):
     ) -> Any:  # fmt: skip
         """What `decode` makes of a batch. Where it raises, the batch goes back."""
         wish = h.draw_wish(self._runtime().core, self._setup.batch_size, batch_size, min_items, wait, patience, lease)
+        return self._draw_wish(wish, decode)
+
+    def _draw_wish(self, wish: Wish, decode: h.Decoder) -> Any:
         return self._run("sample", draw.sample, wish, decode, timeout=wish.timeout if wish.wait else None)
 
     def ack(self, lease: Any) -> LeasesEnded:

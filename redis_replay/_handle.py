@@ -14,7 +14,7 @@ from redis_replay import _scripts as scripts
 from redis_replay._address import Address
 from redis_replay._cache import CacheInfo
 from redis_replay._clock import monotonic
-from redis_replay._core import CALL_SECONDS, Core, LocalStats
+from redis_replay._core import Core, LocalStats
 from redis_replay._keys import Keys, check_name
 from redis_replay._leases import caller
 from redis_replay._lua import verbs
@@ -247,25 +247,6 @@ def draw_wish(
     n, least = sizes(core, default, batch_size, min_items)
     how |= {"wait": opt.flag("wait", wait), "lease": lent(core, lease), "owner": me, "before": me}
     return _ops_sample.sample_wish(core, n, least, **how)
-
-
-def ahead_wish(core: Core, batch_size: int | None, place: object, done: object) -> _ops_wait.Wish:
-    """The wish of a draw ahead: of a full batch, to a place."""
-    n, least = sizes(core, batch_size, None, None)
-    how = {"wait": False, "lease": core.lease, "owner": place, "before": done}
-    return _ops_sample.sample_wish(core, n, least, **how)
-
-
-def is_ahead(setup: Setup, batch_size: object, min_items: object, lease: object) -> bool:
-    """Whether a call asks for such a batch as is drawn ahead."""
-    return batch_size in (None, setup.batch_size) and min_items is None and lease is None
-
-
-def until(core: Core, wish: _ops_wait.Wish) -> Callable[[], bool]:
-    """Whether a call shall wait no longer for a batch that is on its way."""
-    end = core.clock() + (wish.timeout if wish.wait else core.bound(CALL_SECONDS))
-    stopped = _ops_wait.stop(core, wish) or (lambda: core.closed)
-    return lambda: core.clock() >= end or stopped()
 
 
 def wait_wish(core: Core, default: int | None, min_items: object, patience: Patience) -> _ops_wait.Wish:

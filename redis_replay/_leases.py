@@ -19,11 +19,12 @@ def caller() -> Any:
 
 @dataclass(slots=True)
 class Lease:
-    """A batch on lease: its name, who drew it, and its length in seconds."""
+    """A batch on lease: its name, who drew it, its length in seconds, and until when it lasts at least."""
 
     name: str
     owner: Any
     seconds: float
+    until: float
 
     @property
     def lives(self) -> bool:
@@ -46,9 +47,19 @@ class Leases:
     def __len__(self) -> int:
         return len(self._open)
 
-    def add(self, name: str, owner: Any, seconds: float) -> None:
-        """A batch was drawn."""
-        self._open[name] = Lease(name, owner, seconds)
+    def add(self, name: str, owner: Any, seconds: float, asked: float) -> None:
+        """A batch was drawn, by a request that was sent after the moment `asked`."""
+        self._open[name] = Lease(name, owner, seconds, asked + seconds)
+
+    def prolong(self, names: Sequence[str], asked: float) -> None:
+        """They begin anew, by a request that was sent after the moment `asked`."""
+        for lease in filter(None, map(self._open.get, names)):
+            lease.until = asked + lease.seconds
+
+    def holds(self, name: str, now: float) -> bool:
+        """Whether nobody else can have been given its records."""
+        lease = self._open.get(name)
+        return lease is not None and now < lease.until
 
     def hand(self, giver: Any, taker: Any) -> None:
         """What one has is the other's."""

@@ -95,7 +95,9 @@ def renew(core: Core, until: float) -> Generator[Step, Any, None]:
 
 def _renew(core: Core, names: list[str], until: float) -> Generator[Step, Any, None]:
     for low in range(0, len(names), MANY):
+        asked = core.clock()
         reply = yield from rq.ask(core, scripts.renew(name=names[low : low + MANY]), until)
+        core.leases.prolong(names[low : low + MANY], asked)
         ended = [name for name in reply.texts() if name in names and not core.leases.is_asked(name)]
         core.leases.end(ended)
         if ended:

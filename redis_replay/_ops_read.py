@@ -61,13 +61,13 @@ def stats(core: Core, within: float | None = None) -> Generator[Step, Any, dict[
     return {name: raw[name] for name in sorted(raw) if name not in internal}
 
 
-def moment(core: Core) -> Generator[Step, Any, tuple[str, ...]]:
+def moment(core: Core, until: float | None = None) -> Generator[Step, Any, tuple[str, ...]]:
     """What a batch is good for that was drawn ahead: the state, and the numbers that change with `empty`, with the rate limiter
     and with the version.
     """
     config, counters = (core.keys.key(what).encode() for what in ("config", "counters"))
     asked = rq.commands((b"HMGET", config, b"epoch", b"state"), (b"HMGET", counters, b"era", b"version"))
-    replies = yield from rq.deliver_once(core, asked)
+    replies = yield from rq.deliver_once(core, asked, until)
     for reply in replies:
         if isinstance(reply, Exception):
             raise reply

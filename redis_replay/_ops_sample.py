@@ -61,12 +61,13 @@ def sample(core: Core, lane: Lane, wish: Wish, decode: Callable[[Core, Drawn], A
     drew, before = False, lane.number
     try:
         for _ in range(TRIES):
+            asked = core.clock()
             reply = yield from reach(core, lane, wish, deadline)
             drew = True
             until = patience(core, wish, deadline)
             drawn = (yield from _collect(core, lane, reply, until)) if reply.word == "OK" else None
             if drawn is not None:
-                return _handed_out(core, wish, drawn, decode)
+                return _handed_out(core, wish, drawn, decode, asked)
             lane.open_number = lane.number  # what was drawn in vain goes back with the next request
     except BaseException as error:
         if lane.number > before and (drew or not isinstance(error, ReplayError)):  # not what an earlier call was given
@@ -85,11 +86,11 @@ def _acknowledge(core: Core, lane: Lane, wish: Wish, deadline: float) -> Generat
         raise ended_early(core, wish, error) from error
 
 
-def _handed_out(core: Core, wish: Wish, drawn: Drawn, decode: Callable[[Core, Drawn], Any]) -> Any:
+def _handed_out(core: Core, wish: Wish, drawn: Drawn, decode: Callable[[Core, Drawn], Any], asked: float) -> Any:
     """The batch for the caller, who has it on lease from now on, if it was lent."""
     batch = decode(core, drawn)
     if drawn.lease is not None:
-        core.leases.add(drawn.lease, wish.owner, wish.lease or 0.0)
+        core.leases.add(drawn.lease, wish.owner, wish.lease or 0.0, asked)
     return batch
 
 

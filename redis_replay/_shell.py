@@ -11,6 +11,7 @@ from redis_replay import _options as opt
 from redis_replay._ahead import Ahead, Place
 from redis_replay._behind import Behind
 from redis_replay._core import CALL_SECONDS, Core, log
+from redis_replay._prefetch import is_held
 from redis_replay._runtime import Runtime
 from redis_replay.exceptions import BufferClosedError, NotWrittenError, ReplayError
 
@@ -26,7 +27,7 @@ class Shell(h.Known, ABC):
     def _start(self, core: Core) -> None:
         """What a handle has of its own in this process."""
         self._now, depth = Runtime(self._setup.address, core), self._setup.prefetch
-        self._ahead = Ahead(self._draw_ahead, self._moment, depth, core.leases) if depth else None
+        self._ahead = Ahead(self._draw_ahead, self._moment, depth, core.leases, is_held(core)) if depth else None
         delay = self._setup.write_behind
         self._behind = Behind(self._write_out, core.name, delay) if delay is not None else None
 
@@ -37,8 +38,8 @@ class Shell(h.Known, ABC):
     def _draw_ahead(self, place: Place) -> Any:
         """A batch for a place of what is drawn ahead."""
 
-    def _moment(self) -> tuple[str, ...]:
-        moment: tuple[str, ...] = self._read("sample", read.moment)
+    def _moment(self, until: float | None) -> tuple[str, ...]:
+        moment: tuple[str, ...] = self._read("sample", read.moment, until)
         return moment
 
     def _open(self, operation: Any, *args: Any) -> None:

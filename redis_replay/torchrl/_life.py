@@ -104,7 +104,7 @@ class Life(ABC):
         if self._depth and buffer.consume_after_n_samples is not None:
             buffer.close()
             raise ArgumentError(name="prefetch", allowed="left out for a buffer that consumes", found=self._depth)
-        self._ahead = PerProcess(lambda: Ahead(lambda _: self._draw_full(), self._moment, self._depth))
+        self._ahead = PerProcess(lambda: Ahead(lambda _: self._draw_full(), lambda _: self._moment(), self._depth))
 
     # Others
 

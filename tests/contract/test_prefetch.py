@@ -1,6 +1,7 @@
 """Batches drawn ahead: they come in order, none of before a change is given out, nothing is lost with the handle."""
 
 import threading
+import time
 from collections import Counter
 
 import numpy as np
@@ -235,8 +236,8 @@ def test_a_handle_that_is_closed_meanwhile_says_so(server, make_buffer, handle, 
     ahead = handle("sync", batch_size=4, prefetch=2)
     mark = ahead.buffer._ahead._mark
 
-    def closing():
-        now = mark()
+    def closing(until):
+        now = mark(until)
         ahead.close()
         return now
 
@@ -280,3 +281,52 @@ def test_a_copy_draws_ahead_itself(real_server, make_buffer, handle):
     assert len(copy.buffer._ahead) == 0
     assert len(numbers(copy.run("sample"))) == 4
     assert len(copy.buffer._ahead) == 2
+
+
+@KINDS
+def test_what_was_lent_ahead_and_ran_out_is_not_given_out(server, make_buffer, handle, kind, monkeypatch):
+    """Its renewals were lost: others may have its records by then."""
+    buffer = make_buffer(**LENDING | {"lease": 0.3})
+    buffer.extend(Records(SMALL).many(0, 16))
+    ahead = handle(kind, batch_size=4, prefetch=1)
+    assert numbers(ahead.run("sample")) == [0, 1, 2, 3]
+    ready(ahead, 1)
+    monkeypatch.setattr(ahead.buffer._own.leases, "living", list)
+    wait_until(lambda: buffer.stats()["reclaimed"] >= 4, description="the lease to run out")
+    with ReplayBuffer(server.target(), buffer.name) as other:
+        others = numbers(other.sample(8))
+    assert not set(numbers(ahead.run("sample"))) & set(others)
+
+
+@KINDS
+def test_a_batch_of_which_it_is_learnt_that_its_lease_ended_is_not_given_out(server, make_buffer, handle, kind):
+    """Its renewal came late."""
+    buffer = make_buffer(**LENDING)
+    buffer.extend(Records(SMALL).many(0, 16))
+    ahead = handle(kind, batch_size=4, prefetch=1)
+    ahead.run("sample")
+    ready(ahead, 1)
+    leases = ahead.buffer._own.leases
+    (name,) = leases.of(ahead.buffer._ahead._queue[0].place)
+    assert buffer.release(name).applied == 1
+    leases.end([name])
+    with ReplayBuffer(server.target(), buffer.name) as other:
+        others = numbers(other.sample(4))
+    assert not set(numbers(ahead.run("sample"))) & set(others)
+
+
+def test_the_time_that_a_call_waits_for_a_batch_on_its_way_is_its_own(server, make_buffer, handle, monkeypatch):
+    """It does not begin anew for the call's own draw."""
+    make_buffer(**LENDING).extend(Records(SMALL).many(0, 4))
+    ahead, go = handle("sync", batch_size=4, prefetch=1), threading.Event()
+    assert numbers(ahead.run("sample")) == [0, 1, 2, 3]
+    ready(ahead, 1)
+    monkeypatch.setattr(ahead.buffer._ahead, "_draw", lambda _: go.wait(10))
+    try:
+        for _ in range(2):  # the first takes the failed draw, and begins the one that is stuck
+            started = time.monotonic()
+            with pytest.raises(ReplayTimeoutError):
+                ahead.run("sample", wait=True, timeout=0.6)
+            assert time.monotonic() - started < 1.1
+    finally:
+        go.set()

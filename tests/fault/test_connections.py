@@ -197,6 +197,19 @@ def test_late_reply_is_nobodys(proxy, make_buffer, name, quick_calls, kind):
     handle.end()
 
 
+@pytest.mark.parametrize(("kind", "real_server"), turns(1), indirect=["real_server"])
+def test_a_look_whether_a_batch_is_good_ends_with_the_call(proxy, make_buffer, name, kind):
+    """One that was drawn ahead: before a server that does not answer, the call has no more time than without."""
+    make_buffer(capacity=1_000).extend([record(tag) for tag in range(8)])
+    handle = open_handle(kind, None, name, target=proxy.url, batch_size=2, prefetch=1)
+    handle.run("sample")
+    proxy.hold()
+    call = Running(handle.run, "sample", wait=True, timeout=0.3)
+    assert (call.how(), call.seconds < SOON) == (ConnectionLostError, True)
+    proxy.let_go()
+    handle.end()
+
+
 # Killed connections, flushed scripts
 
 

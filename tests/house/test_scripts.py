@@ -95,7 +95,7 @@ LAYERS = [
     {"_connection", "_resolve", "_versions"},
     {"_ops_behind"},
     {"_wakeup", "_handle", "_renewal", "_behind"},
-    {"_ops_dump", "_ops_load"},
+    {"_ops_dump", "_ops_load", "_prefetch"},
     {"_mending"},
     {"_ops_repair"},
     {"_runtime"},
