@@ -158,7 +158,8 @@ class RawLane:
 
     def sample(self, n, need=None, *, wait=0, shutdowns=-1, lease=0, **kwargs):
         """One draw, which joins the line with wait=1; `lease` in seconds."""
-        about = {"batch_size": n, "min_items": n if need is None else need, "lease_us": int(lease * 1e6), "with_bytes": 1}
+        about = {"batch_size": n, "min_items": n if need is None else need, "lease_us": int(lease * 1e6)}
+        about |= {"with_bytes": 1, "foreseen": ""}
         return self("sample", seed=self.seeds, **about, **self._standing(wait, shutdowns), **kwargs)
 
     def wait(self, need, take=0, *, side="r", wait=0, shutdowns=-1, **kwargs):

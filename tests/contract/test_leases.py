@@ -267,7 +267,14 @@ def lend_one_by_one(raw, client, n):
     for _ in range(n):
         pipeline.eval(
             *raw.command(
-                "sample", batch_size=1, min_items=1, lease_us=10**9, with_bytes=1, seed=raw.seeds, **raw._standing(0, -1)
+                "sample",
+                batch_size=1,
+                min_items=1,
+                lease_us=10**9,
+                with_bytes=1,
+                foreseen="",
+                seed=raw.seeds,
+                **raw._standing(0, -1),
             )
         )
     pipeline.execute()
