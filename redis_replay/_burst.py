@@ -2,7 +2,7 @@
 received into one buffer and handed on from there in blocks, instead of being parsed (docs/benchmarks.md).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -15,7 +15,6 @@ BUFFER_BYTES = 262144  # small enough to stay in a processor's cache between wha
 _TENS = 10 ** np.arange(1, 16)  # where an index has a digit more; it has 16 at most
 _POWERS = 10 ** np.arange(15, -1, -1)
 
-Receive = Callable[[memoryview], int]
 Bytes = NDArray[np.uint8]
 
 
@@ -76,9 +75,9 @@ def buffer_bytes(size: int) -> int:
     return max(BUFFER_BYTES, 2 * size)
 
 
-def receive(step: Fetch, receive_into: Receive, buffer: memoryview) -> tuple[int, memoryview]:
-    """Receives replies without parsing, up to the first of another form, and puts their payloads in their rows. Gives how many
-    replies are still to come, and what has come of them.
+def receive(step: Fetch, buffer: memoryview) -> Generator[memoryview, int, tuple[int, memoryview]]:
+    """Takes replies without parsing, up to the first of another form, and puts their payloads in their rows. Yields the room
+    for what comes next, and is sent how many bytes came. Gives how many replies are still to come, and what has come of them.
 
     Raises:
         ConnectionError: the server closed the connection.
@@ -107,7 +106,7 @@ def receive(step: Fetch, receive_into: Receive, buffer: memoryview) -> tuple[int
             if low + end > len(buffer):
                 buffer[: high - low] = buffer[low:high]
                 low, high = 0, high - low
-            if not (more := receive_into(buffer[high:])):
+            if not (more := (yield buffer[high:])):
                 raise ConnectionError("the server closed the connection")
             high += more
     return left, buffer[low:high]

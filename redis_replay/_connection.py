@@ -261,7 +261,12 @@ class AsyncConnection(_Exchange):
         """Reads stream entries, and gives the reply to the command behind them."""
         verb, until = self.named(step), monotonic() + step.timeout
         for _ in range(TRIES):
-            replies = await self._ask(verb, (_burst.request(step),), len(step.index) + 1, until)
+            packed = (_burst.request(step),)
+
+            async def receive(wire: AsyncWire) -> list[Any]:
+                return self.translate(verb, await wire.receive(packed, step, _left(until)))  # noqa: B023
+
+            replies = await self._with_wire(verb, _left(until), receive)
             if not _missing(replies):
                 return self.fetched(step, replies)
             for command in self.needed(step):

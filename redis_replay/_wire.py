@@ -14,14 +14,12 @@ from redis.exceptions import InvalidResponse, ResponseError
 
 from redis_replay import _burst
 from redis_replay._clock import monotonic
-from redis_replay._core import SLOWEST
 from redis_replay._faults import FAULTS, by_handler
 from redis_replay._requests import pack
+from redis_replay._span import Span
 from redis_replay._steps import Fetch
 
 READ_BYTES = 65536
-MOST_BYTES = 2**26  # of a reply that may come later than its timeout, as long as it comes fast enough
-SILENT_SECONDS = 5.0  # in which not a byte goes or comes: the other end is lost, however much time there is
 ARM_SECONDS = 0.05  # by which a socket's own timeout may be too long: setting it costs a system call
 PING_SECONDS = 5.0  # of silence, after which a subscription is asked whether it is still there
 PONG_SECONDS = 5.0  # for its answer
@@ -50,35 +48,6 @@ class Wire(Protocol):
 
 def _parser() -> hiredis.Reader:
     return hiredis.Reader(replyError=ResponseError, protocolError=InvalidResponse)
-
-
-class _Span:
-    """The time that one exchange has, from its first byte to its last: who sends byte by byte gets no more of it, who sends
-    SLOWEST bytes a second does.
-    """
-
-    def __init__(self) -> None:
-        self._timeout = self._until = 0.0
-        self._came = 0
-
-    def begin(self, seconds: float) -> None:
-        """An exchange begins."""
-        self._timeout, self._until, self._came = seconds, monotonic() + seconds, 0
-
-    def came(self, n: int) -> None:
-        """So many bytes more."""
-        self._came += n
-
-    def left(self) -> float:
-        """Seconds for what it does next.
-
-        Raises:
-            TimeoutError: there are none.
-        """
-        left = self._until + min(self._came, MOST_BYTES) / SLOWEST - monotonic()
-        if left <= 0:
-            raise TimeoutError(f"timed out; {self._came:,} bytes of its reply came in time")
-        return min(left, self._timeout, SILENT_SECONDS)
 
 
 class _Timely:
@@ -123,7 +92,7 @@ class SocketWire:
 
     def __init__(self, connection: Any, timeout: float) -> None:
         self.born, self.greeted = monotonic(), False
-        self._span = _Span()
+        self._span = Span()
         self._span.begin(timeout)
         self._armed = 0.0
         connection.redis_connect_func = self._log_in
@@ -230,8 +199,14 @@ class SocketWire:
         with FAULTS:
             self._span.begin(timeout)
             self._send(packed)
-            left, rest = _burst.receive(step, self._receive_into, memoryview(self._buffer))
-            self._reader.feed(rest)  # type: ignore[arg-type]
+            taking = _burst.receive(step, memoryview(self._buffer))
+            try:
+                room = next(taking)
+                while True:
+                    room = taking.send(self._receive_into(room))
+            except StopIteration as done:
+                left, rest = done.value
+            self._reader.feed(rest)
             return self._replies(left)
 
     def close(self) -> None:
@@ -277,7 +252,7 @@ class AsyncSocketWire:
         self._connection = connection
         self._reader = _parser()
         self._pulse = _Pulse()
-        self._span = _Span()
+        self._span = Span()
 
     async def open(self, timeout: float) -> None:
         """Connects and logs in."""
@@ -296,27 +271,51 @@ class AsyncSocketWire:
             async with asyncio.timeout(self._span.left()):
                 await writer.drain()
 
-    async def _fill(self) -> None:
+    async def _read(self, most: int) -> bytes:
         async with asyncio.timeout(self._span.left()):
-            got = await self._connection._reader.read(READ_BYTES)
+            got: bytes = await self._connection._reader.read(most)
+        self._span.came(len(got))
+        return got
+
+    async def _fill(self) -> None:
+        got = await self._read(READ_BYTES)
         if not got:
             raise RedisConnectionError(CLOSED)
-        self._span.came(len(got))
         self._reader.feed(got)
 
     async def ask(self, packed: Iterable[bytes], count: int, timeout: float) -> list[Any]:
         """As SocketWire.ask."""
-        replies: list[Any] = []
         with FAULTS:
             self._span.begin(timeout)
             await self._send(packed)
-            while len(replies) < count:
-                reply = self._reader.gets()
-                if reply is not False:
-                    replies.append(reply)
-                else:
-                    await self._fill()
+            return await self._replies(count)
+
+    async def _replies(self, count: int) -> list[Any]:
+        replies: list[Any] = []
+        while len(replies) < count:
+            reply = self._reader.gets()
+            if reply is not False:
+                replies.append(reply)
+            else:
+                await self._fill()
         return replies
+
+    async def receive(self, packed: Iterable[bytes], step: Fetch, timeout: float) -> list[Any]:
+        """As SocketWire.receive."""
+        with FAULTS:
+            self._span.begin(timeout)
+            await self._send(packed)
+            taking = _burst.receive(step, memoryview(bytearray(_burst.buffer_bytes(step.size or 0))))
+            try:
+                room = next(taking)
+                while True:
+                    got = await self._read(len(room))
+                    room[: len(got)] = got
+                    room = taking.send(len(got))
+            except StopIteration as done:
+                left, rest = done.value
+            self._reader.feed(rest)
+            return await self._replies(left)
 
     async def push(self, seconds: float) -> list[Any] | None:
         """As SocketWire.push."""
@@ -366,6 +365,10 @@ class AsyncFakeWire:
             await self._connection.send_packed_command(list(packed), check_health=False)
             async with asyncio.timeout(timeout):
                 return [await self._read() for _ in range(count)]
+
+    async def receive(self, packed: Iterable[bytes], step: Fetch, timeout: float) -> list[Any]:
+        """As FakeWire.receive."""
+        return await self.ask(packed, len(step.index) + 1, timeout)
 
     async def _read(self) -> Any:
         try:

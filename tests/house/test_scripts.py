@@ -89,7 +89,7 @@ LAYERS = [
     {"_blocks", "_contents"},
     {"_encode", "_decode", "_reading", "_scripts", "_address", "_rights", "_stored"},
     {"_core", "_steps", "checkpoint"},
-    {"_requests", "_burst", "_faults", "_arguments"},
+    {"_requests", "_burst", "_faults", "_arguments", "_span"},
     {"_ops_read", "_ops_lease", "_ops_wait", "_server_facts"},
     {"_ops_write", "_ops_sample", "_ops_admin", "_ops_doctor", "_wire", "_greet"},
     {"_connection", "_resolve", "_versions"},

@@ -84,16 +84,18 @@ def receive(stream, indices, size, pieces, buffer=None):
     has come of them or not come yet, and the step."""
     left, sizes = bytearray(stream), iter(pieces)
 
-    def receive_into(view):
-        n = min(next(sizes), len(view), len(left))
-        view[:n] = left[:n]
-        del left[:n]
-        return n
-
     step, _, _ = step_of(indices, size)
-    room = memoryview(bytearray(buffer or _burst.buffer_bytes(size)))
-    n, rest = _burst.receive(step, receive_into, room)
-    return n, bytes(rest) + bytes(left), step
+    taking = _burst.receive(step, memoryview(bytearray(buffer or _burst.buffer_bytes(size))))
+    try:
+        view = next(taking)
+        while True:
+            n = min(next(sizes), len(view), len(left))
+            view[:n] = left[:n]
+            del left[:n]
+            view = taking.send(n)
+    except StopIteration as done:
+        n, rest = done.value
+        return n, bytes(rest) + bytes(left), step
 
 
 LAST = b"$5\r\nepoch\r\n"
