@@ -3,17 +3,30 @@
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from threading import Lock
 from typing import Any, NamedTuple
+from weakref import ref
 
+from redis_replay._draw_thread import Draw, DrawThread
 from redis_replay._leases import Leases, caller
-from redis_replay.exceptions import ReplayError
 
 Held = Callable[[Any], bool]
 LOOK_SECONDS = 0.1  # between two looks whether a call that waits for a batch on its way shall end
+
+
+class Owner:
+    """Who has the leases of a place, as long as there is one."""
+
+    def __init__(self, place: "Place") -> None:
+        self._place = ref(place)
+
+    def is_alive(self) -> bool:
+        """Whether somebody may still take what is there. A place that an interrupted call let go of is collected."""
+        place = self._place()
+        return place is not None and not place.given_up
 
 
 class Place:
@@ -21,10 +34,7 @@ class Place:
 
     def __init__(self) -> None:
         self.given_up = False
-
-    def is_alive(self) -> bool:
-        """Whether somebody may still take what is here."""
-        return not self.given_up
+        self.owner = Owner(self)
 
 
 class _Entry(NamedTuple):
@@ -56,35 +66,43 @@ class _Ahead:
         """Batches on their way or there."""
         return len(self._queue)
 
+    def vain(self) -> list[str]:
+        """Leases of batches that nobody will be given: dropped, or let go of by a call that was interrupted."""
+        return [*self._leases.of(self.dropped.owner), *self._leases.forsaken(Owner)]
+
     @contextmanager
     def _waiting_for(self, entry: _Entry) -> Iterator[None]:
-        """It stays the next one, unless it is there at the end."""
+        """It stays the next one, if the call ends before it is there."""
         try:
             yield
         except BaseException:
             self._queue.appendleft(entry)
             raise
-        if not entry.batch.done():
-            self._queue.appendleft(entry)
+
+    def _is_there(self, entry: _Entry) -> bool:
+        """Whether it is; else it stays the next one."""
+        if entry.batch.done():
+            return True
+        self._queue.appendleft(entry)
+        return False
+
+    def _is_good(self, entry: _Entry) -> bool:
+        """Not where its draw failed, or was cancelled, or others may have been given its records since."""
+        if not entry.batch.cancelled() and entry.batch.exception() is None and self._held(entry.batch.result()):
+            return True
+        self._leases.hand(entry.place.owner, self.dropped.owner)
+        return False
 
     def _hand_over(self, entry: _Entry) -> Any:
-        """The caller has this batch now, and is done with what it had before. None: its draw failed, or was cancelled, or
-        others may have been given its records since.
-        """
-        try:
-            batch = None if entry.batch.cancelled() else entry.batch.result()
-        except ReplayError:
-            return None
-        if batch is None or not self._held(batch):
-            self._leases.hand(entry.place, self.dropped)
-            return None
-        self._leases.hand(caller(), self.done)
-        self._leases.hand(entry.place, caller())
+        """The caller has this batch now, and is done with what it had before."""
+        batch = entry.batch.result()
+        self._leases.hand(caller(), self.done.owner)
+        self._leases.hand(entry.place.owner, caller())
         return batch
 
     def _drop(self, entry: _Entry) -> None:
         entry.batch.cancel()
-        entry.batch.add_done_callback(lambda _: self._leases.hand(entry.place, self.dropped))
+        entry.batch.add_done_callback(lambda _: self._leases.hand(entry.place.owner, self.dropped.owner))
 
     def _fill(self, moment: object, submit: Callable[[Place], Any]) -> None:
         while self._queue and self._queue[0].moment != moment:
@@ -119,7 +137,7 @@ class Ahead(_Ahead):
     ) -> None:  # fmt: skip
         super().__init__(depth, leases, held)
         self._draw, self._mark, self._lock = draw, mark, Lock()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="redis-replay-prefetch")  # one, so that they come in order
+        self._thread = DrawThread()
 
     def take(self, ended: Callable[[], bool] = lambda: False, until: float | None = None) -> Any:
         """The next batch, or None where there is none: what failed in a thread is the caller's to try again, and to see.
@@ -130,24 +148,25 @@ class Ahead(_Ahead):
         """
         now = self._mark(until)
         self._refill(now)
-        batch = self._first(ended)
-        if batch is not None:
-            self._refill(now)
-        return batch
+        entry = self._first(ended)
+        if entry is None:
+            return None
+        self._refill(now)
+        return self._hand_over(entry)
 
     def _refill(self, now: object) -> None:
-        with self._lock, suppress(RuntimeError):  # stopped meanwhile: the caller's own draw says that the handle is closed
-            self._fill(now, lambda place: self._thread.submit(self._draw, place))
+        with self._lock:
+            self._fill(now, lambda place: self._thread.submit(partial(self._draw, place)))
 
-    def _first(self, ended: Callable[[], bool]) -> Any:
+    def _first(self, ended: Callable[[], bool]) -> _Entry | None:
         while entry := self._next():
             with self._waiting_for(entry):
                 while not entry.batch.done() and not ended():
-                    wait([entry.batch], LOOK_SECONDS)
-            if not entry.batch.done():
+                    entry.batch.wait(LOOK_SECONDS)
+            if not self._is_there(entry):
                 return None
-            if (batch := self._hand_over(entry)) is not None:
-                return batch
+            if self._is_good(entry):
+                return entry
         return None
 
     def _next(self) -> _Entry | None:
@@ -158,18 +177,17 @@ class Ahead(_Ahead):
         """The batches that are on their way or there, in order, and good still. Waits for those on their way."""
         now = self._mark(None)
         with self._lock:
-            futures = [entry.batch for entry in self._queue if entry.moment == now]
-        wait(futures)
-        return [future.result() for future in futures if not future.cancelled() and future.exception() is None]
+            draws = [entry.batch for entry in self._queue if entry.moment == now]
+        for draw in draws:
+            draw.wait()
+        return [draw.result() for draw in draws if not draw.cancelled() and draw.exception() is None]
 
     def put(self, batches: Iterable[Any]) -> None:
         """These come next, as far as there is room."""
         now = self._mark(None)
         with self._lock:
             for batch in islice(batches, self._depth - len(self._queue)):
-                future: Future[Any] = Future()
-                future.set_result(batch)
-                self._queue.append(_Entry(now, Place(), future))
+                self._queue.append(_Entry(now, Place(), Draw.made(batch)))
 
     def clear(self, *, patiently: bool = False) -> None:
         """Forgets what is on its way. `patiently`: returns when the draws that run have ended."""
@@ -177,20 +195,20 @@ class Ahead(_Ahead):
             queue, self._queue = self._queue, deque()
         for entry in queue:
             self._drop(entry)
-        if patiently:
-            wait([entry.batch for entry in queue])
+        for entry in queue if patiently else ():
+            entry.batch.wait()
 
     def stop(self) -> None:
         """No draw begins any more, and nothing is given out: leases go back with the next that ends the handle's."""
         with self._lock:
             self._give_up()
         self.dropped.given_up = True
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._thread.stop()
 
     def close(self) -> None:
         """Ends the thread, once the draw that runs has ended."""
         self.stop()
-        self._thread.shutdown(wait=True)
+        self._thread.join()
 
 
 class AsyncAhead(_Ahead):
@@ -207,10 +225,11 @@ class AsyncAhead(_Ahead):
         """The next batch, or None where there is none."""
         now = await self._mark(until)
         self._fill(now, self._submit)
-        batch = await self._first(ended)
-        if batch is not None:
-            self._fill(now, self._submit)
-        return batch
+        entry = await self._first(ended)
+        if entry is None:
+            return None
+        self._fill(now, self._submit)
+        return self._hand_over(entry)
 
     def _submit(self, place: Place) -> "asyncio.Task[Any]":
         task = asyncio.create_task(self._in_turn(place), name="redis-replay prefetch")
@@ -221,16 +240,16 @@ class AsyncAhead(_Ahead):
         async with self._turn:
             return await self._draw(place)
 
-    async def _first(self, ended: Callable[[], bool]) -> Any:
+    async def _first(self, ended: Callable[[], bool]) -> _Entry | None:
         while self._queue:
             entry = self._queue.popleft()
             with self._waiting_for(entry):
                 while not entry.batch.done() and not ended():
                     await asyncio.wait([entry.batch], timeout=LOOK_SECONDS)
-            if not entry.batch.done():
+            if not self._is_there(entry):
                 return None
-            if (batch := self._hand_over(entry)) is not None:
-                return batch
+            if self._is_good(entry):
+                return entry
         return None
 
     async def stop(self) -> None:

@@ -236,9 +236,9 @@ class AsyncReplayBuffer(saving.AsyncSaves, h.Known):
     async def _draw_ahead(self, place: Place) -> Any:
         core, queue = (await self._runtime()).core, self._ahead
         assert queue is not None
-        if names := core.leases.of(queue.dropped):
+        if names := queue.vain():
             await self._run("sample", leases.end, scripts.release, names)
-        wish = ahead.ahead_wish(core, self._setup.batch_size, place, queue.done)
+        wish = ahead.ahead_wish(core, self._setup.batch_size, place.owner, queue.done.owner)
         return await self._run("sample", draw.sample, wish, h.decoder(True))
 
     async def ack(self, lease: Any) -> LeasesEnded:

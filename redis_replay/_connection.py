@@ -115,6 +115,7 @@ class _Exchange:
         """What is sent back to the operation."""
         last = _burst.hand_on(step, replies)
         if isinstance(last, Exception):
+            step.lacks = True
             raise last
         return last
 

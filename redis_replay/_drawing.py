@@ -60,9 +60,9 @@ class Draws(Shell):
     def _draw_ahead(self, place: Place) -> Any:
         core, queue = self._runtime().core, self._ahead
         assert queue is not None
-        if names := core.leases.of(queue.dropped):
+        if names := queue.vain():
             self._run("sample", leases.end, scripts.release, names)
-        wish = ahead.ahead_wish(core, self._setup.batch_size, place, queue.done)
+        wish = ahead.ahead_wish(core, self._setup.batch_size, place.owner, queue.done.owner)
         return self._run("sample", draw.sample, wish, h.decoder(True))
 
     def _draw(

@@ -29,18 +29,17 @@ class Foresight:
     """Of one handle. Threads may share it: what they foresee is judged by the script."""
 
     def __init__(self) -> None:
-        self._range = (0, 0)
-        self._same = 0
+        self._seen = 0, 0, 0  # the first index, how many there are, and how many draws in a row were from these
 
     def note(self, first: int, live: int) -> None:
         """A draw was made from `live` records in a row, the first one being `first`; 0: it could not be foreseen."""
-        same = first > 0 and self._range == (first, live)
-        self._range, self._same = (first, live), self._same + 1 if same else 0
+        before, there, same = self._seen
+        self._seen = first, live, same + 1 if first > 0 and (first, live) == (before, there) else 0
 
     def look(self, seeds: Sequence[int], n: int) -> Foreseen | None:
         """What a draw of `n` records by these seeds will choose; None: nobody knows."""
-        (first, live), steady = self._range, self._same >= STEADY
-        ranks = below(seeds, live, n) if steady else None
+        first, live, same = self._seen
+        ranks = below(seeds, live, n) if same >= STEADY else None
         return None if ranks is None else Foreseen(ranks + first, f"{first} {live}")
 
 

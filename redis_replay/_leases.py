@@ -2,7 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +43,7 @@ class Leases:
     def __init__(self) -> None:
         self._open: dict[str, Lease] = {}
         self._asked: dict[str, Any] = {}  # lease -> the Question of an ack or a release whose reply never came
+        self._ending: set[str] = set()  # an ack or a release of which is under way
         self._ended: dict[str, str] = {}  # lease -> ack or release, where such a question turned out like that
 
     def __len__(self) -> int:
@@ -66,6 +68,19 @@ class Leases:
         for lease in tuple(self._open.values()):
             if lease.owner is giver:
                 lease.owner = taker
+
+    @contextmanager
+    def ending(self, names: Iterable[str]) -> Iterator[None]:
+        """An ack or a release of them is under way: that they have ended is no news."""
+        self._ending.update(names)
+        try:
+            yield
+        finally:
+            self._ending.difference_update(names)
+
+    def ran_out(self, names: Sequence[str]) -> list[str]:
+        """Of those that the server does not know any more, the ones that nobody has ended."""
+        return [name for name in names if name in self._open and name not in self._ending and name not in self._asked]
 
     def end(self, names: list[str]) -> None:
         """They were acknowledged, released, or have run out."""
@@ -93,10 +108,6 @@ class Leases:
             for old in list(self._ended)[:-REMEMBERED]:
                 del self._ended[old]
 
-    def is_asked(self, name: str) -> bool:
-        """Whether it may have ended by an ack or a release whose reply never came."""
-        return name in self._asked
-
     def take_ended(self, names: Sequence[str]) -> dict[str, str]:
         """Those that had been ended by an ack or a release whose reply never came, and by which of them; told once."""
         return {name: self._ended.pop(name) for name in names if name in self._ended}
@@ -109,9 +120,9 @@ class Leases:
         """Those that a thread or task drew."""
         return [lease.name for lease in tuple(self._open.values()) if lease.owner is owner]
 
-    def forsaken(self) -> list[str]:
-        """Those that nobody can acknowledge."""
-        return [lease.name for lease in tuple(self._open.values()) if not lease.lives]
+    def forsaken(self, kind: type = object) -> list[str]:
+        """Those that nobody can acknowledge; of one kind of owners."""
+        return [lease.name for lease in tuple(self._open.values()) if isinstance(lease.owner, kind) and not lease.lives]
 
     def living(self) -> list[str]:
         """Those to renew. The others are given up: they end when they run out."""

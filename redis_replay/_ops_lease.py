@@ -35,17 +35,18 @@ def end(
     names = [name for name in names if name not in known]
     applied = late = 0
     while (done := applied + late) < len(names):
-        script = verb(lease=names[done : done + MANY])
-        try:
-            reply = yield from _ask(
-                core, lane, script, names[done : done + MANY], until or core.clock() + core.bound(CALL_SECONDS), stop
-            )
-        except ReplayError as error:
-            error.done = done
-            raise
-        ended, before = rq.numbers(core, reply, 2)
-        applied, late = applied + ended, late + before
-        core.leases.end(list(names[done : applied + late]))
+        some = names[done : done + MANY]
+        with core.leases.ending(some):
+            try:
+                reply = yield from _ask(
+                    core, lane, verb(lease=some), some, until or core.clock() + core.bound(CALL_SECONDS), stop
+                )
+            except ReplayError as error:
+                error.done = done
+                raise
+            ended, before = rq.numbers(core, reply, 2)
+            applied, late = applied + ended, late + before
+            core.leases.end(list(names[done : applied + late]))
     if late:
         log.warning(
             "buffer %r: %d of the leases had ended before; if they ran out, others may have their records", core.name, late
@@ -98,7 +99,7 @@ def _renew(core: Core, names: list[str], until: float) -> Generator[Step, Any, N
         asked = core.clock()
         reply = yield from rq.ask(core, scripts.renew(name=names[low : low + MANY]), until)
         core.leases.prolong(names[low : low + MANY], asked)
-        ended = [name for name in reply.texts() if name in names and not core.leases.is_asked(name)]
+        ended = core.leases.ran_out(reply.texts())
         core.leases.end(ended)
         if ended:
             log.warning("buffer %r: %d leases ran out; others may be given their records", core.name, len(ended))

@@ -138,6 +138,7 @@ def deliver(
         ReplayError: the server refused what was sent once.
     """
     sent, backoff = 0, FIRST_BACKOFF
+    first = step
     while True:
         left = until - core.clock()
         try:
@@ -153,6 +154,8 @@ def deliver(
             if sent:
                 raise UnansweredError(refusal, sent) from refusal
             raise refusal from found.__cause__
+        if isinstance(first, Fetch) and first.instead is not None:
+            step = first.instead
         yield Sleep(backoff * core.jitter.uniform(0.5, 1.5))
         backoff = min(LAST_BACKOFF, backoff * 2)
 
@@ -298,6 +301,7 @@ def request(
         if reply.word != "FORGOTTEN":
             return reply
         lane.registered = False
+        script = replace(script, along=None)  # a server that came back may know less than what was read
 
 
 def _request(
@@ -307,6 +311,7 @@ def _request(
     step: Call | Fetch = Call(script, slack=len(script.packed) / SLOWEST)
     if script.along is not None:
         step = entries(core, script.along, partial(pack_script, core, script), needs=(script.verb,))
+        step.instead = Call(script)
     reply = read((yield from answered(core, lane, script.verb, step, until, writes=writes, stop=stop)))
     if isinstance(step, Fetch) and not step.lacks:
         reply = replace(reply, along=script.along)

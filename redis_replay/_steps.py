@@ -57,7 +57,8 @@ class Fetch:
         into: is given the payloads; the first one is of row `base`.
         needs: verbs that must be loaded.
         groups: of its rows, as they are asked for (_burst).
-        lacks: when it is done, True where an entry is not there, or the server's refusal to give it.
+        instead: what is sent in its stead when it was lost: what is known of the buffer may be so no more.
+        lacks: True until it is done, and where an entry is not there; or the server's refusal to give it.
     """
 
     key: bytes
@@ -70,7 +71,8 @@ class Fetch:
     timeout: float = 5.0
     slack: float = 0.0
     groups: Sequence[Any] = ()
-    lacks: Any = False
+    instead: Call | None = None
+    lacks: Any = True
 
 
 @dataclass(frozen=True, slots=True)

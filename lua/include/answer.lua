@@ -14,7 +14,7 @@ local first, foreseen = '0', false -- see foreseeable; whether the caller knows 
 
 local function look_ahead(n)
   first = int(foreseeable())
-  foreseen = n == batch_size and ARGV[14] == first .. ' ' .. int(count('sampleable_size'))
+  foreseen = n == batch_size and first ~= '0' and ARGV[14] == first .. ' ' .. int(count('sampleable_size'))
 end
 
 local function answer(became, n, indices, live, last, lease, counts, odd, payloads)
@@ -37,7 +37,7 @@ local function repeated(words)
     indices[i - 6], counts[i - 6] = index, use ~= '' and use or nil
   end
   if not (n and n >= 1 and n <= batch_size and live and lease) then return forged end
-  if #indices == 0 then whole = '' end -- that of the draw which is made now
+  if #indices == 0 then live, whole = int(count('sampleable_size')), '' end -- those of the draw which is made now
   look_ahead(#indices == 0 and n)
   if foreseen then return answer('-', n, {}, live, last, lease, {}, {'', ''}) end
   if #indices == 0 and count('sampleable_size') >= (is_distinct() and n or 1) then indices = draw(n) or {} end

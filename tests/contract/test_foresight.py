@@ -175,21 +175,22 @@ def test_another_buffer_of_the_name_is_not_drawn_from(server, make_buffer, name,
 @pytest.mark.parametrize("width", [SMALL, LARGE])
 def test_draws_beside_a_writer_are_whole(real_server, make_buffer, name, foreseen, width):
     """Records leave between what is read and the draw: each batch is of records that were live, whatever was foreseen."""
-    rows, stop, wrong = Records(width), threading.Event(), []
+    rows, stop, wrong, written = Records(width), threading.Event(), [], threading.Semaphore(0)
     buffer = make_buffer(capacity=64)
     buffer.extend(rows.many(0, 64))
 
     def write():
         low = 64
-        while not stop.is_set():
+        while written.acquire() and not stop.is_set():
             buffer.extend(rows.many(low, low + 16))
             low += 16
-            stop.wait(0.01)
 
     def draw():
         with ReplayBuffer(real_server.target(), name, batch_size=32) as reader:
-            for _ in range(300):
+            for i in range(300):
                 batch, info = reader.sample(return_info=True)
+                if i % 20 == 19:  # it writes while the next are drawn
+                    written.release()
                 wrong.extend(set(numbers(batch)) ^ {i - 1 for i in info.index.tolist()})
 
     writer, readers = threading.Thread(target=write), [threading.Thread(target=draw) for _ in range(2)]
@@ -198,6 +199,7 @@ def test_draws_beside_a_writer_are_whole(real_server, make_buffer, name, foresee
     for thread in readers:
         thread.join(60)
     stop.set()
+    written.release()
     writer.join(10)
     assert wrong == []
     assert foreseen

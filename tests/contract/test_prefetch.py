@@ -1,5 +1,6 @@
 """Batches drawn ahead: they come in order, none of before a change is given out, nothing is lost with the handle."""
 
+import gc
 import threading
 import time
 from collections import Counter
@@ -307,7 +308,7 @@ def test_a_batch_of_which_it_is_learnt_that_its_lease_ended_is_not_given_out(ser
     ahead.run("sample")
     ready(ahead, 1)
     leases = ahead.buffer._own.leases
-    (name,) = leases.of(ahead.buffer._ahead._queue[0].place)
+    (name,) = leases.of(ahead.buffer._ahead._queue[0].place.owner)
     assert buffer.release(name).applied == 1
     leases.end([name])
     with ReplayBuffer(server.target(), buffer.name) as other:
@@ -330,3 +331,23 @@ def test_the_time_that_a_call_waits_for_a_batch_on_its_way_is_its_own(server, ma
             assert time.monotonic() - started < 1.1
     finally:
         go.set()
+
+
+@KINDS
+def test_what_an_interrupted_call_let_go_of_goes_back(server, make_buffer, handle, kind):
+    """With the next draw ahead, or at the end: nobody has seen it."""
+    buffer = make_buffer(**LENDING)
+    buffer.extend(Records(SMALL).many(0, 20))
+    ahead = handle(kind, batch_size=4, prefetch=1)
+    assert numbers(ahead.run("sample")) == [0, 1, 2, 3]
+    for _ in range(2):
+        ready(ahead, 1)
+        ahead.buffer._ahead._queue.popleft()
+        gc.collect()
+        ahead.run("sample")
+    ready(ahead, 1)
+    ahead.buffer._ahead._queue.popleft()
+    gc.collect()
+    ahead.close()
+    stats = buffer.stats()
+    assert (stats["leased"], stats["consumed"], len(buffer)) == (0, 12, 8)

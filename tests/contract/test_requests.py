@@ -92,6 +92,16 @@ def test_a_repeated_draw_is_not_counted_again(server, make_buffer, make_raw, con
     assert (stats["sample_calls"], stats["samples_returned"], stats["consumed"]) == (1, 2, 2 if consume == 1 else 0)
 
 
+def test_a_repeated_draw_that_is_made_anew_tells_of_what_it_was_made(server, make_buffer, make_raw, small):
+    """Its probability is that of now, like the records that it is given."""
+    buffer, raw = make_buffer(capacity=100), make_raw()
+    buffer.extend(small.many(0, 4))
+    assert raw.sample(2, number=2)[3] == "4"
+    buffer.extend(small.many(4, 40))
+    again = raw.sample(2, number=2)
+    assert (again[0], again[3]) == ("OK", "40")
+
+
 @CONSUMES
 def test_a_repeated_draw_goes_by_what_was_given(server, make_buffer, make_raw, consume):
     """What others write or draw in between does not change the answer, where the buffer consumes."""
@@ -101,7 +111,11 @@ def test_a_repeated_draw_goes_by_what_was_given(server, make_buffer, make_raw, c
     first = raw.sample(2)
     other.sample(2)
     buffer.extend(Records(SMALL).many(5, 9))
-    assert raw.sample(2, number=raw.number) == first
+    again = raw.sample(2, number=raw.number)
+    if consume is None:  # drawn anew: how many there are is that of now
+        assert again.pop(3) == "9"
+        assert first.pop(3) == "5"
+    assert again == first
 
 
 @EACH

@@ -18,6 +18,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from redis_replay import AsyncReplayBuffer, ReplayBuffer, _ops_write, _requests, samplers
+from redis_replay._foresight import STEADY
 from redis_replay._lua import load
 from redis_replay.embedded import EmbeddedServer
 from redis_replay.exceptions import ConnectionLostError, OutcomeUnknownError
@@ -331,3 +332,21 @@ def test_pauses_between_tries_are_jittered(server, make_buffer):
         operation.close()
     assert (core.random.getstate() == state, len(set(pauses))) == (True, 8)
     assert all(0.5 * 0.01 * 2**i <= p <= 1.5 * 0.01 * 2**i for run in (pauses[:4], pauses[4:]) for i, p in enumerate(run))
+
+
+@KINDS
+@pytest.mark.parametrize("cache_bytes", [0, 2**20])
+def test_a_foreseen_draw_whose_reply_was_lost_is_made_by_the_script(proxy, make_buffer, name, kind, cache_bytes):
+    """What was known of the buffer may be so no more: nothing of it is used. It is counted once."""
+    buffer = make_buffer(capacity=100)
+    buffer.extend([record(tag) for tag in range(40)])
+    handle = open_handle(kind, None, name, target=proxy.url, batch_size=8, cache_bytes=cache_bytes)
+    for _ in range(STEADY + 4):
+        handle.run("sample")
+    hits = handle.buffer.cache_info().hits
+    lose_next(proxy)
+    batch, info = handle.run("sample", return_info=True)
+    assert tags(batch) == [index - 1 for index in info.index.tolist()]
+    assert handle.buffer.cache_info().hits == hits
+    assert buffer.stats()["samples_returned"] == 8 * (STEADY + 5)
+    handle.end()

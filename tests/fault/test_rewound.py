@@ -8,6 +8,7 @@ import pytest
 import redis
 
 from redis_replay import ReplayBuffer, _ops_write, _requests, samplers
+from redis_replay._foresight import STEADY
 from redis_replay.exceptions import BufferGoneError, RecordNotFoundError
 from tests import _server
 from tests._helpers import wait_until
@@ -238,3 +239,31 @@ def test_unknown_write_that_was_lost_never_was(rewindable, open_buffer, monkeypa
         rewindable.rewind()
         assert (given, error.resolve().applied, buffer.add(record(13))) == (12, False, JUMP + 13)
     assert (tags_of(reader), reader.doctor().findings) == ([*range(11), 13], ())
+
+
+@pytest.mark.parametrize("cache_bytes", [0, 2**20])
+def test_a_foreseen_draw_that_a_rewind_interrupts_uses_nothing_of_before(rewindable, open_buffer, cache_bytes):
+    """The server does not say that it is another, and others were given the lost indices: what is given is what is stored."""
+    with contextlib.closing(rewindable.client()) as client, contextlib.closing(Proxy(rewindable.url)) as proxy:
+        client.execute_command("ACL", "SETUSER", "default", "-info")
+        writer = open_buffer()
+        writer.extend(records(40))
+        before = {key: client.dump(key) for key in client.keys("rr:*")}
+        writer.extend(records(10, 40))
+        with ReplayBuffer(proxy.url, "b", batch_size=32, cache_bytes=cache_bytes) as reader:
+            for _ in range(STEADY + 4):
+                reader.sample()
+
+            def rewind(_):
+                proxy.requests = lambda _: None
+                client.delete(*client.keys("rr:*"))
+                for key, value in before.items():
+                    client.restore(key, 0, value)
+                open_buffer().extend(records(10, 60))
+                proxy.cut()
+                return 0
+
+            proxy.requests = rewind
+            batch, info = reader.sample(return_info=True)
+        assert tags(batch) == [int(writer.get(index)["i"]) for index in info.index.tolist()]
+        assert max(tags(batch)) >= 60

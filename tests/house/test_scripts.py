@@ -84,7 +84,7 @@ LAYERS = [
     {"_briefly"},
     {"_error"},
     {"_server_errors", "_checkpoint_errors"},
-    {"exceptions", "samplers", "limiters", "_cache", "_clock", "_lua", "_leases", "_foresight"},
+    {"exceptions", "samplers", "limiters", "_cache", "_clock", "_lua", "_leases", "_foresight", "_draw_thread"},
     {"_ahead", "_keys", "_options", "_types", "_codes", "_plain", "_schema", "_tensors", "_columns", "_limited", "embedded"},
     {"_blocks", "_contents"},
     {"_encode", "_decode", "_reading", "_scripts", "_address", "_rights", "_stored"},
