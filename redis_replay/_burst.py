@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from redis_replay._steps import Fetch
 
 BUFFER_BYTES = 262144  # small enough to stay in a processor's cache between what the server sends and what is copied out
-_TENS = 10 ** np.arange(1, 16)  # where an index has a digit more; it has 16 at most
-_POWERS = 10 ** np.arange(15, -1, -1)
+_TENS = 10 ** np.arange(1, 16, dtype=np.int64)  # where an index has a digit more; it has 16 at most
+_POWERS = 10 ** np.arange(15, -1, -1, dtype=np.int64)
 
 Bytes = NDArray[np.uint8]
 

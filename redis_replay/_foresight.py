@@ -2,8 +2,8 @@
 
 A uniform draw with replacement goes by arithmetic where the live records are a range without a break: what it chooses follows
 from its seeds, the first index, and how many there are. Where these have not changed for some draws, the commands that read the
-records go out right behind the script, in one trip; the script sends no payloads if the range is as foreseen. If it is not,
-the reply is that of any other draw, and what was read is thrown away (docs/benchmarks.md).
+records go out right before the script, in one trip; the script sends no payloads if the range is as foreseen. If it is not,
+the reply is that of any other draw, and what was read is thrown away (docs/architecture.md, docs/benchmarks.md).
 """
 
 from collections.abc import Sequence

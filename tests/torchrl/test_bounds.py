@@ -80,10 +80,12 @@ def test_a_server_that_does_not_answer_ends_them(stopped, monkeypatch):
     """All that collectors and trainers call."""
     server, stop = stopped
     monkeypatch.setattr("redis_replay._requests.CALL_SECONDS", 60.0)
-    rb = RedisPrioritizedReplayBuffer(server.url, "b", capacity=9, alpha=0.5, beta=0.5, call_timeout=0.1)
-    rb.extend(data(0, 4))
-    batch = rb.sample(2)
+    filled = RedisPrioritizedReplayBuffer(server.url, "b", capacity=9, alpha=0.5, beta=0.5)
+    filled.extend(data(0, 4))
+    batch = filled.sample(2)
     batch["td_error"] = batch["priority_weight"]
+    filled.close()
+    rb = RedisPrioritizedReplayBuffer.attach(server.url, "b", call_timeout=0.3)
     stop()
     for call in (
         lambda: rb.extend(data(4, 8)), lambda: rb.add(data(4, 5)[0]), lambda: rb.sample(2), rb.stats, rb.empty,
