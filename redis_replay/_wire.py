@@ -50,6 +50,13 @@ def _parser() -> hiredis.Reader:
     return hiredis.Reader(replyError=ResponseError, protocolError=InvalidResponse)
 
 
+def _are_there(replies: list[Any], count: int, reader: hiredis.Reader) -> bool:
+    """Whether so many replies are, with those that have come, which are put there."""
+    while len(replies) < count and (reply := reader.gets()) is not False:
+        replies.append(reply)
+    return len(replies) == count
+
+
 class _Timely:
     """A socket while redis-py logs in on it: each of its reads has a timeout, and here they share one."""
 
@@ -165,12 +172,8 @@ class SocketWire:
 
     def _replies(self, count: int) -> list[Any]:
         replies: list[Any] = []
-        while len(replies) < count:
-            reply = self._reader.gets()
-            if reply is not False:
-                replies.append(reply)
-            else:
-                self._fill()
+        while not _are_there(replies, count, self._reader):
+            self._fill()
         return replies
 
     def push(self, seconds: float) -> list[Any] | None:
@@ -292,12 +295,8 @@ class AsyncSocketWire:
 
     async def _replies(self, count: int) -> list[Any]:
         replies: list[Any] = []
-        while len(replies) < count:
-            reply = self._reader.gets()
-            if reply is not False:
-                replies.append(reply)
-            else:
-                await self._fill()
+        while not _are_there(replies, count, self._reader):
+            await self._fill()
         return replies
 
     async def receive(self, packed: Iterable[bytes], step: Fetch, timeout: float) -> list[Any]:

@@ -50,6 +50,12 @@ def blind(monkeypatch):
     return make
 
 
+def steady(buffer):
+    """Draws until draws are foreseen."""
+    for _ in range(2 * _foresight.STEADY):
+        buffer.sample()
+
+
 def changes(buffer, what):
     """What others do between draws, one after another."""
     yield lambda: None
@@ -119,8 +125,7 @@ def test_nothing_is_held_after_a_draw_that_was_foreseen(server, make_buffer, cli
     """Its bytes have come: nobody needs them any more."""
     buffer = make_buffer(batch_size=8)
     buffer.extend(records.many(0, 40))
-    for _ in range(2 * _foresight.STEADY):
-        buffer.sample()
+    steady(buffer)
     assert foreseen
     assert not client.exists(buffer._own.keys.key("held"), buffer._own.keys.key("holds"))
 
@@ -149,8 +154,7 @@ def test_a_lost_record_is_named(server, make_buffer, client, records, foreseen):
     """One that somebody deleted by hand: as by any other draw."""
     buffer = make_buffer(batch_size=8, seed=3)
     buffer.extend(records.many(0, 8))
-    for _ in range(2 * _foresight.STEADY):
-        buffer.sample()
+    steady(buffer)
     assert foreseen
     client.xdel(buffer._own.keys.key("records"), *[f"0-{i}" for i in range(1, 8)])
     with pytest.raises(BufferDamagedError):
@@ -161,8 +165,7 @@ def test_another_buffer_of_the_name_is_not_drawn_from(server, make_buffer, name,
     """Though it has as many records, under the same indices."""
     buffer = make_buffer(batch_size=8)
     buffer.extend(records.many(0, 40))
-    for _ in range(2 * _foresight.STEADY):
-        buffer.sample()
+    steady(buffer)
     seen = len(foreseen)
     assert seen
     with ReplayBuffer(server.target(), name, capacity=100, fresh=True) as fresh:
