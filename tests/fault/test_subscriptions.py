@@ -83,7 +83,8 @@ def test_notice_lost_before_the_pause_is_made_good(real_server, make_buffer):
     buffer, writer = make_buffer(poll_interval=30, **QUEUE), make_buffer(**QUEUE)
     reader = Running(buffer.sample, 99, wait=True)
     blocked(writer)
-    pausing = Gate(buffer._now.listener, "pause")  # the reader is in its pause already
+    wait_until(lambda: buffer._now.listener._reading, description="the reader's pause")  # which the gate does not hold up
+    pausing = Gate(buffer._now.listener, "pause")
     call = Running(buffer.wait_until_sampleable, 2)
     blocked(writer, 2)
     assert pausing.arrived.wait(5)
