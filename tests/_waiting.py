@@ -119,7 +119,8 @@ class Frozen:
         return Notice("poll")
 
     def thaw(self) -> None:
-        """Lets its waits go on."""
+        """Lets its waits go on, once one of them has come to its pause: another would be no frozen one."""
+        assert self.paused.wait(5), "no wait came to its pause"
         self._thawed.set()
 
 
