@@ -11,8 +11,8 @@
 -- KEYS[10]  rr:{NAME}:holds     zset    lane -> end of its hold, in microseconds
 -- KEYS[11]  rr:{NAME}:leases    zset    lease -> its end, in microseconds
 -- KEYS[12]  rr:{NAME}:leased    hash    lease -> its length in microseconds, and the indices it holds
--- KEYS[13]  rr:{NAME}:priorities hash  32 indices -> what each weighs, and its priority; see block.lua
--- KEYS[14]  rr:{NAME}:places    hash   the bins' blocks of 32 indices, in rows; see seat.lua
+-- KEYS[13]  rr:{NAME}:priorities hash  8 indices -> what each weighs, and its priority; see block.lua
+-- KEYS[14]  rr:{NAME}:places    hash   the bins' blocks of 8 indices, in rows; see seat.lua
 -- KEYS[15]  rr:{NAME}:buckets   hash   bin -> blocks, the sum of their weights, records; see bucket.lua
 -- KEYS[16]  rr:{NAME}:ranked    zset   index -> priority, where the least or the largest is asked for
 -- KEYS[17]  rr:{NAME}:versions  zset    index -> version, where max_staleness or the sampler Freshest is set; see age.lua
