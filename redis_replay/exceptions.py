@@ -104,7 +104,9 @@ class LeafTypeError(SchemaError, TypeError):
 
 
 class ConfigMismatchError(ReplayError, ValueError):
-    """The buffer exists with other settings. `differences` maps each option to (stored, given), as they are passed."""
+    """The buffer exists with other settings. `differences` maps each option to (stored, given), as they are passed; given
+    is a class where any of its kind would do.
+    """
 
     text = (
         "buffer {name!r} exists with other settings: {listing}; leave these options out to attach as it is, or use another name"
@@ -113,7 +115,10 @@ class ConfigMismatchError(ReplayError, ValueError):
     differences: dict[str, tuple[object, object]]
 
     def _message(self, **data: Any) -> str:
-        listing = ", ".join(f"{option}: stored {a!r}, given {b!r}" for option, (a, b) in data["differences"].items())
+        rows = data["differences"].items()
+        listing = ", ".join(
+            f"{option}: stored {a!r}, given {b.__name__ if isinstance(b, type) else repr(b)}" for option, (a, b) in rows
+        )
         return super()._message(listing=listing, **data)
 
 

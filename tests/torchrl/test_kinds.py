@@ -1,5 +1,7 @@
 """What a class is for: a buffer of another kind is refused; the end of a buffer is an answer; nothing to write is nothing."""
 
+import re
+
 import pytest
 import torch
 
@@ -32,6 +34,7 @@ def test_a_buffer_of_another_kind_is_refused(server, make, kind, what):
     with pytest.raises(ConfigMismatchError) as caught:
         kind.attach(server.target(), rb.buffer.name)
     assert set(caught.value.differences) == {what}
+    assert re.search(rf"{what}: stored \S+, given [A-Z]\w+;", str(caught.value))
     if kind is RedisPrioritizedReplayBuffer:
         with pytest.raises(ConfigMismatchError):
             kind(server.target(), rb.buffer.name)
