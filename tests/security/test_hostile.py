@@ -12,6 +12,7 @@ from redis_replay import ReplayBuffer
 from redis_replay.exceptions import BufferDamagedError, RecordDecodeError, ReplayError
 from redis_replay.samplers import Fifo, Uniform
 from tests._helpers import SOON, wait_until
+from tests._server import REAL
 
 RING, QUEUE = {}, {"sampler": Fifo(), "consume_after_n_samples": 2, "max_staleness": 1}
 FORMS = pytest.mark.parametrize("options", [RING, QUEUE], ids=["ring", "queue"])
@@ -160,6 +161,7 @@ SIDE = [
 
 
 @FORMS
+@pytest.mark.parametrize("server", REAL, indirect=True)  # nobody else writes into a fake; there it would take 40 s
 @pytest.mark.parametrize("what", SIDE)
 def test_side_keys_are_not_trusted(server, client, name, key, make, hostile, options, what):
     """Hostile members of the sets, and hostile values under names that are in use, end in errors of ours or in nothing."""
