@@ -106,7 +106,7 @@ class Address:
         if self.fake:
             return "fakeredis"
         where = self.kwargs.get("path") or f"{self.kwargs.get('host', 'localhost')}:{self.kwargs.get('port', 6379)}"
-        return f"{where}/{self.db}"
+        return f"{'rediss://' if self.kind == 'SSLConnection' else ''}{where}/{self.db}"  # TLS: half of what may be wrong there
 
     def __getstate__(self) -> dict[str, Any]:
         if self.fake:

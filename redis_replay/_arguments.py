@@ -63,7 +63,7 @@ def new_priorities(core: Core, value: object, n: int) -> NDArray[np.float64]:
             finite number >= 0.
     """
     if not core.weighs:
-        allowed = f"given only where the sampler or the remover goes by it, not {core.sampler!r} and {core.remover!r}"
+        allowed = f"left out where neither sampler nor remover goes by it: {core.sampler!r}, {core.remover!r}"
         raise ArgumentError(name="priority", allowed=allowed, found=value)
     flat = np.array(_floats(value), np.float64)
     if len(flat) not in (1, n):

@@ -278,6 +278,7 @@ def serve(port: int, directory: Path | None) -> None:
 @click.option("--role", type=click.Choice(["all", "actor", "learner"]), default="all", show_default=True)
 @click.option("--actor-id", type=click.IntRange(0), default=0, show_default=True, help="Number of --role actor.")
 @click.option("--resume", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Begin with a dump's transitions.")
+@click.option("--fresh", is_flag=True, help="Replace a buffer of that name; else the demo refuses to.")
 def demo(**options: Any) -> None:
     """Train CartPole through a buffer: actor processes play, a learner process samples.
 

@@ -127,7 +127,7 @@ def setup(
         seed = opt.whole_number("seed", seed, 0, 2**128)
     poll, depth = opt.poll_seconds(poll_interval), opt.whole_number("prefetch", prefetch, 0, 64)
     if depth and batch_size is None:
-        raise ArgumentError(name="prefetch", allowed="given together with batch_size", found=prefetch)
+        raise ArgumentError(name="prefetch", allowed="left out where batch_size is not given", found=prefetch)
     cached = opt.whole_number("cache_bytes", cache_bytes, 0, 2**53 - 1)
     delay, limit = opt.delay_seconds(write_behind), opt.call_seconds(call_timeout)
     server = resolve(target) if isinstance(target, str) and target.startswith("embedded:") else None

@@ -14,7 +14,7 @@ from redis_replay import _scripts as scripts
 from redis_replay._core import CALL_SECONDS, SLOWEST, Core, Lane
 from redis_replay._encode import Rows
 from redis_replay._ops_read import stored_schema
-from redis_replay._ops_wait import reach, room_wish
+from redis_replay._ops_wait import GRACE_SECONDS, reach, room_wish
 from redis_replay._options import FOREVER
 from redis_replay._schema import MAX_STEP, check
 from redis_replay._steps import Pipe, Step
@@ -117,7 +117,7 @@ def _write_step(
     while True:
         if terms.cancel_event is not None and terms.cancel_event.is_set():
             yield from reach(core, lane, room, deadline)  # which says so
-        until = deadline if deadline < FOREVER else core.clock() + CALL_SECONDS + nbytes / SLOWEST
+        until = deadline + GRACE_SECONDS if deadline < FOREVER else core.clock() + CALL_SECONDS + nbytes / SLOWEST
         about = _about(rows, low, high, text, priority, origin, seed, has_turn)
         reply = yield from send(core, lane, rows, low, high, about, until)
         if reply.word == "OK":

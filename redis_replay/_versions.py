@@ -46,7 +46,7 @@ def check_kept(core: Core, version: object) -> None:
         ArgumentError: the buffer keeps none.
     """
     if not core.dates:
-        allowed = "given only where the buffer was created with max_staleness= or sampler=Freshest()"
+        allowed = "left out where the buffer was created without max_staleness= and sampler=Freshest()"
         raise ArgumentError(name="version", allowed=allowed, found=version)
 
 

@@ -15,11 +15,13 @@ from typing import Any
 from redis_replay import _handle as handle
 from redis_replay import _ops_repair as mend
 from redis_replay._core import Core
+from redis_replay._ops_doctor import TOTALLED
 from redis_replay._ops_doctor import examine as _examine
 from redis_replay._ops_repair import Repaired
 from redis_replay._runtime import Runtime
 from redis_replay._steps import Operation
 from redis_replay._types import Finding, Report
+from redis_replay.exceptions import BufferDamagedError
 
 __all__ = ["Finding", "Repaired", "Report", "examine", "repair"]
 
@@ -32,11 +34,16 @@ def examine(url: object, name: str) -> Report:
         name: of the buffer.
 
     Raises:
-        BufferNotFoundError, FormatError; BufferDamagedError: its settings are lost or damaged. ConnectionLostError.
+        BufferNotFoundError, FormatError, ConnectionLostError.
     """
 
     def look(core: Core) -> Operation:
-        yield from mend.attach(core)
+        try:
+            yield from mend.attach(core)
+        except BufferDamagedError as damage:
+            if damage.key != core.keys.key("config"):
+                raise
+            return Report((Finding("I3", damage.key, damage.expected, damage.found),), unchecked=TOTALLED)
         return (yield from _examine(core))
 
     report: Report = _run(url, name, look)

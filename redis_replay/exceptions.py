@@ -192,7 +192,7 @@ class StalledError(ReplayError):
     `writers`: those that wrote within the last minute and have not closed their handle; `leased`: records lent to readers.
     """
 
-    text = "buffer {name!r}: {have} of {need} records are there, and nobody has written for {idle_s:.1f} s ({writers} live writers, stall_timeout {stall_timeout_s} s); see whether the actors still run"
+    text = "buffer {name!r}: {have} of {need} records are there, and nobody has written for {idle_s:.1f} s (live writers: {writers}, stall_timeout {stall_timeout_s} s); see whether the actors still run"
     name: str
     have: int
     need: int

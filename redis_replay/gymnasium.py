@@ -8,10 +8,14 @@ nested dicts, a Tuple's parts named "0", "1", …), `reward` (float32), `termina
 
 from typing import Any
 
-import gymnasium
 import numpy as np
-from gymnasium.error import ResetNeeded
-from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+
+from redis_replay._extras import extra
+
+with extra("gym", __name__):
+    import gymnasium
+    from gymnasium.error import ResetNeeded
+    from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 
 from redis_replay._outbox import Columns, Outbox, each, rows
 from redis_replay._spaces import Layout

@@ -6,9 +6,13 @@ model = DQN("MlpPolicy", env, replay_buffer_class=RedisReplayBuffer, replay_buff
 from typing import Any
 
 import numpy as np
-import torch as th
-from stable_baselines3.common import buffers
-from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples
+
+from redis_replay._extras import extra
+
+with extra("sb3", __name__):
+    import torch as th
+    from stable_baselines3.common import buffers
+    from stable_baselines3.common.type_aliases import DictReplayBufferSamples, ReplayBufferSamples
 
 from redis_replay import ReplayBuffer
 from redis_replay.exceptions import ArgumentError

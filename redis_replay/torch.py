@@ -12,8 +12,12 @@ from itertools import count
 from typing import Any
 
 import numpy as np
-import torch
-from torch.utils.data import IterableDataset, get_worker_info
+
+from redis_replay._extras import extra
+
+with extra("torch", __name__):
+    import torch
+    from torch.utils.data import IterableDataset, get_worker_info
 
 from redis_replay import ReplayBuffer
 from redis_replay._tensors import is_tensordict

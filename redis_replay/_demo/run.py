@@ -22,7 +22,7 @@ from redis_replay._demo.actor import Job
 from redis_replay._demo.board import Board
 from redis_replay._demo.view import GOAL, LAST, LiveView, PlainView, Snapshot, View, closing_rows
 from redis_replay.embedded import EmbeddedServer, resolve
-from redis_replay.exceptions import ConnectionLostError, ReplayError
+from redis_replay.exceptions import BufferDamagedError, BufferNotFoundError, ConnectionLostError, FormatError, ReplayError
 
 TIME_LIMIT_S = 110.0  # the whole command takes at most 120 s: the rest is for its end
 _LOOK_S = 0.2
@@ -42,6 +42,7 @@ class Options:
     role: str = "all"
     actor_id: int = 0
     resume: Path | None = None
+    fresh: bool = False
     time_limit_s: float = TIME_LIMIT_S
 
     def job(self, url: str) -> Job:
@@ -151,6 +152,9 @@ def _act(job: Job, options: Options, write: Callable[[str], object]) -> int:
 
 
 def _conduct(job: Job, options: Options, write: Callable[[str], object]) -> int:
+    if not options.fresh and _exists(job):
+        write(f"buffer {job.name!r} exists: a demo replaces it, and deletes it at its end; take another --name, or --fresh")
+        return 1
     title = f"redis-replay demo: CartPole-v1, buffer {job.name}, seed {job.seed}"
     with ReplayBuffer(job.url, job.name, capacity=job.settings.capacity, seed=job.seed, fresh=True) as buffer:
         try:
@@ -170,6 +174,16 @@ def _conduct(job: Job, options: Options, write: Callable[[str], object]) -> int:
             with _interrupts_put_off(), suppress(ReplayError):
                 if not _server_is_lost():
                     buffer.delete()
+
+
+def _exists(job: Job) -> bool:
+    try:
+        ReplayBuffer(job.url, job.name).close()
+    except BufferNotFoundError:
+        return False
+    except (BufferDamagedError, FormatError):
+        return True
+    return True
 
 
 def _server_is_lost() -> bool:

@@ -77,7 +77,7 @@ class Life(ABC):
         if self._depth and not self._may_draw_ahead:
             raise ArgumentError(name="prefetch", allowed=f"left out for a {type(self).__name__}", found=prefetch)
         if self._depth and batch_size is None:
-            raise ArgumentError(name="prefetch", allowed="given together with batch_size", found=prefetch)
+            raise ArgumentError(name="prefetch", allowed="left out where batch_size is not given", found=prefetch)
         if self._depth and consume not in (opt.UNSET, None):
             raise ArgumentError(name="prefetch", allowed="left out where consume_after_n_samples is given", found=prefetch)
 

@@ -318,3 +318,12 @@ def test_records_under_inbox_are_not_lost(make_real_scene, tmp_path):
     scene.client.rename(scene.key("records"), scene.key("inbox"))
     assert scene.repair(tmp_path) == "repaired"
     scene.check()
+
+
+def test_settings_of_another_type_are_a_finding(make_scene):
+    """As those of any other key are."""
+    scene = make_scene("ring")
+    scene.damage("config", "string")
+    report = doctor.examine(scene.server.target(), scene.name)
+    assert [(f.invariant, f.key, f.found) for f in report.findings] == [("I3", scene.key("config"), "is no hash")]
+    assert set(report.unchecked) == {"I1", "I2", "I4", "I5"}

@@ -11,6 +11,7 @@ import pytest
 import redis
 from click.testing import CliRunner
 
+from redis_replay import ReplayBuffer
 from redis_replay._commands import commands
 from redis_replay._crew import Crew
 from redis_replay._demo.actor import Player, columns
@@ -18,6 +19,7 @@ from redis_replay._demo.board import Board, Episode, Published
 from redis_replay._demo.dqn import Policy, Settings, shapes
 from redis_replay._demo.run import Options, run
 from redis_replay._demo.view import PlainView, Snapshot, closing_rows
+from redis_replay.exceptions import BufferGoneError
 from tests._helpers import is_alive, wait_until
 
 pytest.importorskip("torch")
@@ -314,3 +316,19 @@ def test_the_buffer_is_deleted_at_the_end(real_server):
     run(Options(url=real_server.url, headless=True, time_limit_s=0.1), lambda _line: None)
     with redis.Redis.from_url(real_server.url) as client:
         assert client.keys() == []
+
+
+@pytest.mark.parametrize("role", ["all", "learner"])
+def test_somebodys_buffer_is_not_replaced(real_server, name, role):
+    """Nor deleted at the end, unless that is asked for."""
+    said, options = [], {"url": real_server.url, "name": name, "role": role, "headless": True, "time_limit_s": 0.1}
+    with ReplayBuffer(real_server.url, name, capacity=10) as mine:
+        mine.add({"x": 1.0})
+        assert run(Options(**options), said.append) == 1
+        assert said == [
+            f"buffer {name!r} exists: a demo replaces it, and deletes it at its end; take another --name, or --fresh"
+        ]
+        assert len(mine) == 1
+        run(Options(**options | {"role": "all"}, fresh=True), said.append)
+        with pytest.raises(BufferGoneError):
+            len(mine)

@@ -357,3 +357,14 @@ def test_opening_nothing_is_not_found(server, name):
     """Without `attach` a missing buffer is an error at once."""
     with pytest.raises(BufferNotFoundError):
         ReplayBuffer(server.target(), name)
+
+
+def test_a_write_that_may_not_wait_bears_a_slow_server(freezer, open_buffer):
+    """`timeout=0` is of the wait for room: a server that takes a moment is heard."""
+    buffer = open_buffer(freezer.server.url, capacity=10)
+    buffer.add(record(1))
+    freezer.freeze()
+    call = Running(buffer.extend, records(2), timeout=0)
+    threading.Event().wait(0.3)
+    freezer.thaw()
+    assert call.result().tolist() == [2, 3]

@@ -103,7 +103,7 @@ LAYERS = [
     {"_drawing"},
     {"_sync"},
     {"_async"},
-    {"_outbox", "_spaces"},
+    {"_outbox", "_spaces", "_extras"},
     {"gymnasium", "torch", "stable_baselines3"},  # what other libraries plug in, beside torchrl/ and transfer/
 ]
 TOP = "_async"  # the last of the package itself

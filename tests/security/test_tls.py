@@ -187,16 +187,18 @@ def test_the_wrong_kind_of_port_hangs_nobody(tls, name, soon, way, scheme):
     if scheme == "rediss":
         url = tls.url().replace(f":{tls.port}/", f":{tls.plain_port}/")
     if way is attaches:
-        return_in_time(lambda: ReplayBuffer.attach(url, name, timeout=0.5))
+        error = return_in_time(lambda: ReplayBuffer.attach(url, name, timeout=0.5))
     else:
-        return_in_time(lambda: way(url, name))
+        error = return_in_time(lambda: way(url, name))
+    assert ("rediss://localhost" in str(error)) == (scheme == "rediss")  # where the mistake may be
 
 
 def return_in_time(call):
     started = time.monotonic()
-    with pytest.raises(ConnectionLostError):
+    with pytest.raises(ConnectionLostError) as caught:
         call()
     assert time.monotonic() - started < SOON
+    return caught.value
 
 
 @pytest.mark.parametrize("way", [opens, awaits], ids=["open", "async"])
