@@ -1,4 +1,8 @@
-"""Write-behind: `add` takes records, a thread (a task, of an async handle) writes them in batches."""
+"""Write-behind: `add` takes records, a thread (a task, of an async handle) writes them in batches.
+
+Of the thread's locks only those of the interpreter itself are used, as in _draw_thread: a signal's handler that raises inside
+`threading.Condition` leaves it released, or locked.
+"""
 
 import asyncio
 import atexit
@@ -9,6 +13,8 @@ import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from redis_replay._clock import monotonic
@@ -43,12 +49,17 @@ class _Behind:
     def __init__(self, name: str, delay: float) -> None:
         self._name, self._delay = name, delay
         self._items: deque[Item] = deque()
-        self._bytes = self._taken = self._ended = 0  # the last two: since the start
+        self._bytes = self._begun = self._ended = 0  # the last two: since the start
         self._urgent = 0  # up to this one that was taken no delay is waited for
         self._since = 0.0  # when the first of the items came
         self._lost = 0  # since it was told
         self._why: BaseException | None = None
         self._closed = False
+
+    @property
+    def _taken(self) -> int:
+        """Since the start. No interrupt can come between a record and its being counted."""
+        return self._begun + len(self._items)
 
     def __len__(self) -> int:
         """Records that were taken and are not stored."""
@@ -62,7 +73,6 @@ class _Behind:
         if not self._items:
             self._since = monotonic()
         self._items.append(item)
-        self._taken += 1
         self._bytes += item.rows.nbytes
 
     @property
@@ -79,7 +89,14 @@ class _Behind:
         while self._items and len(out) < MOST and size < MOST_BYTES:
             out.append(self._items.popleft())
             size += out[-1].rows.nbytes
+        self._begun += len(out)
         return out
+
+    def _take_all(self) -> list[Item]:
+        """They will not be written."""
+        left, self._items = self._items, deque()
+        self._begun += len(left)
+        return list(left)
 
     def _settle(self, items: Sequence[Item], why: BaseException | None = None) -> None:
         """They are stored, or will not be. Those that nobody told are told why."""
@@ -124,7 +141,9 @@ class Behind(_Behind):
 
     def __init__(self, write: Write, name: str, delay: float) -> None:
         super().__init__(name, delay)
-        self._write, self._changed, self._pid = write, threading.Condition(), os.getpid()
+        self._write, self._lock, self._pid = write, threading.RLock(), os.getpid()
+        self._bell: SimpleQueue[None] = SimpleQueue()  # for the thread
+        self._waiting: deque[threading.Lock] = deque()  # one for each call that waits: released when something has changed
         self._thread: threading.Thread | None = None
         _open.add(self)
 
@@ -135,23 +154,50 @@ class Behind(_Behind):
             NotWrittenError: of records before, which nobody was told of; this one is not taken. BufferClosedError,
             ReplayCancelledError, ReplayTimeoutError.
         """
-        item.future = Future()
-        since = monotonic()
-        with self._changed:
+        item.future = future = Future[int]()
+        self._wait(partial(self._took, item), terms, "records before to be written")
+        return future
+
+    def _took(self, item: Item) -> bool:
+        """Whether there was room for it."""
+        with self._lock:
             self._check()
-            while self._is_full and not self._closed:
-                self._stopped(terms, since, "records before to be written")
-                self._changed.wait(min(LOOK_SECONDS, terms.timeout))
             if self._closed:
                 raise BufferClosedError(name=self._name)
+            if self._is_full:
+                return False
             self._put(item)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="redis-replay write-behind", daemon=True)
-                self._thread.start()
-            elif len(self._items) in (1, MOST) or self._is_full:
-                self._changed.notify_all()
-        future: Future[int] = item.future
-        return future
+            if self._thread is None or len(self._items) in (1, MOST) or self._is_full:
+                self._rouse()
+            return True
+
+    def _rouse(self) -> None:
+        """There is a thread, and it looks what there is to do. Called with the lock."""
+        if self._thread is None:
+            thread = threading.Thread(target=self._run, name="redis-replay write-behind", daemon=True)
+            thread.start()
+            self._thread = thread
+        self._bell.put(None)
+
+    def _wait(self, is_so: Callable[[], bool], terms: Terms, what: str) -> None:
+        """Returns as soon as it is so. Raises as `_stopped`."""
+        since = monotonic()
+        while not is_so():
+            change = threading.Lock()
+            change.acquire()
+            self._waiting.append(change)
+            if is_so():  # between the first look and this
+                return
+            self._stopped(terms, since, what)
+            if not change.acquire(timeout=min(LOOK_SECONDS, terms.timeout)):
+                with contextlib.suppress(ValueError):
+                    self._waiting.remove(change)
+
+    def _tell(self) -> None:
+        """All who wait look again."""
+        with contextlib.suppress(IndexError):
+            while True:
+                self._waiting.popleft().release()
 
     def _run(self) -> None:
         while items := self._next():
@@ -163,31 +209,40 @@ class Behind(_Behind):
             self._settled([item for item in items if not item.future.done()], why)
 
     def _settled(self, items: Sequence[Item], why: BaseException | None = None) -> None:
-        with self._changed:
+        with self._lock:
             self._settle(items, why)
-            self._changed.notify_all()
+        self._tell()
 
     def _next(self) -> list[Item]:
         """What is to be written now, once there is something; empty: nothing came for a while, and the thread is gone."""
-        with self._changed:
-            idle = monotonic()
-            while True:
-                if self._items and not self._seconds:
-                    if live := self._begun(self._take()):
-                        return live
-                elif self._items:
-                    self._changed.wait(self._seconds)
-                elif self._closed or monotonic() - idle >= IDLE_SECONDS:
+        idle = monotonic()
+        while True:
+            with self._lock:
+                if self._thread is not threading.current_thread():  # an interrupt kept it from being this one
+                    return []
+                seconds = self._seconds if self._items else IDLE_SECONDS
+                if self._items and not seconds and (live := self._live(self._take())):
+                    return live
+                if not self._items and (self._closed or monotonic() - idle >= IDLE_SECONDS):
                     self._thread = None
                     return []
-                else:
-                    self._changed.wait(IDLE_SECONDS)
+            self._tell()  # of those that were cancelled
+            with contextlib.suppress(Empty):
+                self._bell.get(timeout=seconds)
 
-    def _begun(self, items: list[Item]) -> list[Item]:
+    def _live(self, items: list[Item]) -> list[Item]:
         """Those that nobody has cancelled; nobody can from now on."""
         live = [item for item in items if item.future.set_running_or_notify_cancel()]
         self._settle([item for item in items if item.future.cancelled()])
         return live
+
+    def _hurry(self) -> int:
+        """What was taken is written now. Gives its last number."""
+        with self._lock:
+            self._urgent = self._taken
+            if self._items:
+                self._rouse()
+            return self._urgent
 
     def flush(self, terms: Terms) -> None:
         """Returns when all that was taken is stored.
@@ -195,13 +250,9 @@ class Behind(_Behind):
         Raises:
             NotWrittenError, ReplayCancelledError, ReplayTimeoutError.
         """
-        since = monotonic()
-        with self._changed:
-            upto = self._urgent = self._taken
-            self._changed.notify_all()
-            while self._ended < upto:
-                self._stopped(terms, since, "records that add took to be written")
-                self._changed.wait(min(LOOK_SECONDS, terms.timeout))
+        upto = self._hurry()
+        self._wait(lambda: self._ended >= upto, terms, "records that add took to be written")
+        with self._lock:
             self._check()
 
     def flush_at_exit(self) -> None:
@@ -225,20 +276,15 @@ class Behind(_Behind):
         Raises:
             NotWrittenError: something was not.
         """
-        with self._changed:
-            left, self._items = list(self._items), deque()
-            self._settle(left, BufferClosedError(name=self._name))
+        self._settled(self._take_all(), BufferClosedError(name=self._name))
         self.hurry(CLOSE_SECONDS)  # what is being written learns that the handle is closed
         self._check()
 
     def hurry(self, seconds: float) -> None:
         """What was taken is written now, as far as the time reaches. What is not is told by others."""
         until = monotonic() + seconds
-        with self._changed:
-            self._urgent = self._taken
-            self._changed.notify_all()
-            while len(self) and monotonic() < until:
-                self._changed.wait(LOOK_SECONDS)
+        self._hurry()
+        self._wait(lambda: not len(self) or monotonic() >= until, Terms(), "")
 
 
 class AsyncBehind(_Behind):
@@ -326,8 +372,7 @@ class AsyncBehind(_Behind):
 
     async def end(self) -> None:
         """The handle is closed: what is left will not be written."""
-        left, self._items = list(self._items), deque()
-        self._settle(left, BufferClosedError(name=self._name))
+        self._settle(self._take_all(), BufferClosedError(name=self._name))
         await self.hurry(CLOSE_SECONDS)
         if self._task is not None:
             self._task.cancel()

@@ -33,15 +33,15 @@ MAKE = pytest.mark.parametrize("make", [records, large])
 STRIDE = pytest.mark.parametrize("stride", [17, pytest.param(1, marks=[pytest.mark.slow, pytest.mark.timeout(300)])])
 
 
-def sweep(stride, seed):
-    """An interrupt at each `stride`-th point of a call, until the call has no more."""
+def sweep(stride, seed, least=100):
+    """An interrupt at each `stride`-th point of a call, until the call has no more, of `least` or more."""
     n = seed % stride
     while True:
         at = At(n)
         yield n, at
         n += stride
         if at.raised is None:
-            assert n > 100, "the call was hardly swept"
+            assert n > least, "the call was hardly swept"
             return
 
 
@@ -76,6 +76,26 @@ def test_write_is_whole_or_absent(real_server, make_buffer, make, stride, seed):
         if there != [3 * tag, 3 * tag + 1, 3 * tag + 2][2 - then :]:
             wrong.append((at.raised, then, there))
     assert (wrong, writer.doctor().findings) == ([], ())
+
+
+@STRIDE
+@pytest.mark.parametrize("call", ["add", "flush"])
+def test_what_is_written_behind_is_whole(real_server, make_buffer, call, stride, seed):
+    """An `add` or a `flush` that is interrupted anywhere loses none of what was taken, and the next `flush` has all of it."""
+    buffer, direct = make_buffer(**QUEUE, write_behind=0.001), make_buffer(**QUEUE)
+    wrong = []
+    for tag, at in sweep(*(stride, seed) if call == "add" else (1, seed, 20)):
+        if call == "add":
+            taken = at.run(buffer.add, record(2 * tag)) is not None
+        else:
+            taken = buffer.add(record(2 * tag)) is not None
+            at.run(buffer.flush)
+        buffer.add(record(2 * tag + 1))
+        buffer.flush(timeout=5)
+        there = tags(direct.sample(direct.sampleable_size))
+        if there not in ([2 * tag, 2 * tag + 1], [2 * tag + 1][taken:]):
+            wrong.append((at.raised, taken, there))
+    assert (wrong, len(buffer._behind)) == ([], 0)
 
 
 @STRIDE
