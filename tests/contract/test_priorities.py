@@ -128,6 +128,7 @@ def test_weights_follow_the_formula(server, make_buffer, small, normalize, withi
 
 BAD = {
     "nan": [1.0, float("nan"), 2.0],
+    "hidden": np.ma.masked_array([1.0, 7.0, 2.0], [False, True, False]),
     "inf": [1.0, float("inf"), 2.0],
     "negative": [1.0, -1.0, 2.0],
     "text": [1.0, "x", 2.0],
