@@ -95,7 +95,7 @@ def _floats(value: Any) -> list[float] | NDArray[np.float64]:
         value = value.detach().cpu()
         value = (value.double() if value.is_floating_point() else value).numpy()
     if isinstance(value, np.ma.MaskedArray):
-        value = value.astype(np.float64).filled(np.nan)  # a hidden number is none
+        value = np.where(np.ma.getmaskarray(value), np.nan, value.data)  # a hidden number is none
     array = np.asarray(value) if not isinstance(value, list | tuple) else None
     if array is not None and array.dtype.kind in "iuf":
         return array.astype(np.float64).reshape(-1)

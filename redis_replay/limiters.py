@@ -156,8 +156,8 @@ class SampleToInsertRatio(RateLimiter):
 @dataclass(frozen=True)
 class Queue(RateLimiter):
     """At most `size` records are written and not drawn: writers wait for readers. For the sampler Fifo() with
-    consume_after_n_samples=1. A lease that is released may bring more back. What is removed or evicted without having been drawn
-    makes room, too.
+    consume_after_n_samples=1. A lease that is released may bring more back. What is removed or evicted without having been
+    drawn makes room, too.
 
     Raises:
         ArgumentError: size is no whole number >= 1.
