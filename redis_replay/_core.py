@@ -21,7 +21,7 @@ from redis_replay._leases import Leases
 from redis_replay._schema import Schema
 from redis_replay._types import Outcome
 from redis_replay.exceptions import NoPermissionError
-from redis_replay.samplers import MAX_ENDS, MAX_RANDOM, MAX_WEIGHED, Fifo, Sampler, Uniform
+from redis_replay.samplers import MAX_ENDS, MAX_NOTED, MAX_RANDOM, Fifo, Sampler, Uniform
 
 HOST = re.sub(r"[^A-Za-z0-9.]", "_", platform.node())[:40] or "host"
 log = logging.getLogger("redis_replay")
@@ -202,7 +202,7 @@ class Core:
     @property
     def step(self) -> int:
         """Records that one script changes at most: so many that others do not wait long."""
-        return MAX_WEIGHED if self.weighs else MAX_ENDS
+        return MAX_NOTED if self.weighs or self.dates else MAX_ENDS
 
     @property
     def weighs(self) -> bool:

@@ -179,9 +179,9 @@ class ReplayBuffer(saving.Saves, versions.SetsVersion, Draws):
     ) -> NDArray[np.int64]:  # fmt: skip
         """Writes a batch: leaves with a leading batch dimension, or a list of records. Gives their indices, int64 (n,).
 
-        All of it is written or none, up to 20,000 records (5,000 where they have priorities, 2,500 where the remover is not
-        Fifo) and 64 MiB; a longer one goes in steps, in order. Room is made first, so no step evicts its own records, but of
-        one larger than the capacity only the tail stays; the rest counts as written and evicted.
+        All of it is written or none, up to 20,000 records (5,000 where they have priorities or versions, 2,500 where
+        the remover is not Fifo) and 64 MiB; a longer one goes in steps, in order. Room is made first, so no step evicts
+        its own records, but of one larger than the capacity only the tail stays; the rest counts as written and evicted.
 
         Args:
             priority, version: a number for all records, or one for each, as `add`.

@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 MAX_RANDOM = 8_192  # random draws of one script
 MAX_ENDS = 20_000  # records of one step, and draws from an end
 MAX_CHOSEN = 2_500  # records of one step of a write where a remover chooses who goes
-MAX_WEIGHED = 5_000  # records of one step where they have priorities
+MAX_NOTED = 5_000  # records of one step where they have priorities or versions
 
 
 class Whole(NamedTuple):
