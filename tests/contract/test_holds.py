@@ -361,17 +361,21 @@ def test_open_works_on_a_server_without_scripts(server, make_buffer, client):
 
 @pytest.fixture
 def busy(real_server, client):
-    """Gives `busy()`: the server runs a script of somebody else's for 0.3 s, and answers BUSY meanwhile."""
+    """Gives `busy()`: the server runs a script of somebody else's for 0.15 s, and answers BUSY meanwhile."""
     client.config_set("busy-reply-threshold", 20)
     threads = []
 
+    def occupied():
+        if not threads or not threads[-1].is_alive():  # none yet, or over before this process had its turn to look
+            other = real_server.client()
+            now = "redis.call('TIME') t = t[1] * 1000 + t[2] / 1000"
+            script = f"local t = {now} local e = t + 150 repeat t = {now} until t > e"
+            threads.append(threading.Thread(target=lambda: other.eval(script, 0)))
+            threads[-1].start()
+        return is_busy(client)
+
     def run():
-        other = real_server.client()
-        now = "redis.call('TIME') t = t[1] * 1000 + t[2] / 1000"
-        script = f"local t = {now} local e = t + 150 repeat t = {now} until t > e"
-        threads.append(threading.Thread(target=lambda: other.eval(script, 0)))
-        threads[-1].start()
-        wait_until(lambda: is_busy(client), description="the server to be busy")
+        wait_until(occupied, description="the server to be busy")
 
     yield run
     for thread in threads:

@@ -411,6 +411,7 @@ def test_a_history_equals_the_models(real_server, examples):
     run(real_server, examples, steps=50)
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("server", ["fakeredis"], indirect=True)
 def test_a_history_on_the_fake_equals_the_models(server):
     """On fakeredis, too."""
